@@ -1,0 +1,43 @@
+# The commands a person types. What they do is in scripts/, CMakePresets.json and .ci/run.
+.DEFAULT_GOAL := help
+.PHONY: help run test bench bench-peers tidy format check clean
+
+JOBS ?= $(shell nproc)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+
+# $(call build,<preset>,<packages.txt sections>[,<cmake --build arguments>])
+build = @scripts/setup $2 && cmake --preset $1 >/dev/null && cmake --build --preset $1 $3
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Build the program and run its demo; ARGS="--json" is passed on
+	$(call build,release,build,--target bulkhead_app)
+	@build/release/app/bulkhead demo $(ARGS)
+
+test: ## Build everything with assertions and run all tests
+	$(call build,dev,build test)
+	@ctest --preset dev
+
+bench: ## Measure against the rivals, one table; ARGS is passed on
+	$(call build,bench,build bench)
+	@build/bench/bench/bulkhead_bench $(ARGS)
+
+bench-peers: ## The same workloads in Java, Go, Rust and JavaScript (installs their tools)
+	$(call build,bench,build bench)
+	@bench/peers/run $(ARGS)
+
+tidy: ## Run clang-tidy over the library
+	@scripts/setup build test bench ci
+	@scripts/tidy
+
+format: ## Format the sources in place
+	@scripts/setup ci
+	@git ls-files '*.h' '*.cc' | xargs -r clang-format-19 -i
+
+check: ## Run everything CI runs: the tests, sanitizers, Clang, checks (about half an hour)
+	@.ci/run
+
+clean: ## Remove build/
+	@rm -rf build
