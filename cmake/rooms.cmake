@@ -1,6 +1,6 @@
 # How a room, a test and a benchmark are declared. Each directory's CMakeLists.txt is one such call.
 #
-# Includes are written <bulkhead/gate.h> for the public API, "base/list.h" for a room's own and lower rooms'
+# Includes are written "bulkhead/gate.h" for the public API, "base/list.h" for a room's own and lower rooms'
 # headers (root: src/), "app/..", "adapters/..", "tests/.." outside src/ (root: the repository).
 
 set(BULKHEAD_ROOT ${CMAKE_CURRENT_LIST_DIR}/..)
