@@ -1,0 +1,318 @@
+// turnstile.h - the algorithm under a gate: one word that admits, and the line behind it. Not for direct use.
+//
+// It is a template over its atomics, its lock and its futex (the Platform) so that the model checker in
+// tests/model explores the very code that ships. The two functions of the hot path are here; the rest is in
+// src/gate/slow_path.h. docs/design/gate.md explains it from the ground up.
+//
+// Invariants
+//  W1  The word is the truth about capacity. Units are taken by subtracting from `room` only where room stays
+//  >= 0
+//      (>= -reserve for critical calls), and come back by adding. Nothing else admits.
+//  W2  `room` = limit - reserve - units in flight. A resize adds the difference in the same word, so a cap
+//  holds from
+//      the instant of that addition. It may leave room negative: the debt is paid by the releases to come.
+//  W3  Quiet set means that nobody needs the slow path: then, and only then, admissions and releases are one
+//  atomic
+//      operation each. It is changed under the lock only, and whoever clears it looks at `room` again
+//      afterwards.
+//  L1  While a waiter is in line and quiet is clear, every release takes the lock and serves the line. So no
+//  unit
+//      comes back unseen: a release before quiet was cleared is found by the look that follows, a later one
+//      serves.
+//  L2  A waiter is decided exactly once, under the lock, by whoever takes it out of the line. Its owner is
+//  told
+//      afterwards, outside the lock ("published"); a waiter that is decided but not yet published waits for
+//      it.
+//  L3  Barging only: quiet may be set while one waiter is poked, that is, woken to try for itself. A poked
+//  waiter
+//      that fails, leaves or succeeds clears quiet again (or pokes the next) before it goes.
+//  D1  slow_releases_ counts the releases that saw quiet clear and have not yet been through the lock. The
+//  gate may
+//      be destroyed only when it is 0 and nothing is in flight: nobody is then on the way to touch it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "bulkhead/rejection.h"
+
+namespace bulkhead {
+
+enum class Fairness : std::uint8_t {
+  fifo,      // a released unit goes straight to the head of the line; nobody overtakes within a tier
+  barging,   // a released unit is free for all; fastest for very short calls, with long worst waits
+  adaptive,  // barging until the head of the line has waited GateOptions::max_barge, then straight to the
+             // head
+};
+
+namespace detail {
+
+//  63..32  released: permits given back, mod 2^32
+//  31      always 0
+//  30      quiet
+//  29..0   room + 2^28
+namespace word {
+inline constexpr std::uint64_t released_one = std::uint64_t{1} << 32;
+inline constexpr std::uint64_t quiet = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t bias = std::uint64_t{1} << 28;
+inline constexpr std::uint32_t max_limit = (std::uint32_t{1} << 28) - 1;
+
+constexpr std::uint32_t released(std::uint64_t w) { return static_cast<std::uint32_t>(w >> 32); }
+constexpr std::int64_t room(std::uint64_t w) {
+  return static_cast<std::int64_t>(w & (quiet - 1)) - static_cast<std::int64_t>(bias);
+}
+}  // namespace word
+
+// Calls in line by tier, in one word, so that "the line is full and holds nobody I may evict" is one load.
+namespace line {
+inline constexpr unsigned bits = 21;
+inline constexpr std::uint32_t max_queue = (std::uint32_t{1} << bits) - 1;
+
+constexpr std::uint64_t one(Priority tier) {
+  return std::uint64_t{1} << (bits * static_cast<unsigned>(tier));
+}
+constexpr std::uint32_t count(std::uint64_t l, std::size_t tier) {
+  return static_cast<std::uint32_t>(l >> (bits * tier)) & max_queue;
+}
+constexpr std::uint32_t total(std::uint64_t l) { return count(l, 0) + count(l, 1) + count(l, 2); }
+constexpr std::uint32_t below(std::uint64_t l, Priority tier) {
+  std::uint32_t sum = 0;
+  for (std::size_t t = static_cast<std::size_t>(tier) + 1; t < kPriorities; ++t) sum += count(l, t);
+  return sum;
+}
+}  // namespace line
+
+// What became of a call. The reasons keep their numbers.
+enum class Verdict : std::uint8_t { pending = 254, admitted = 255 };
+constexpr Verdict rejected(Reason reason) { return static_cast<Verdict>(reason); }
+constexpr Reason reason_of(Verdict verdict) { return static_cast<Reason>(verdict); }
+
+// One call in line. It lives in the caller's frame: a stack, a coroutine frame, an operation object.
+template <class P>
+struct Waiter {
+  // What a thread parks on.
+  static constexpr std::uint32_t sleeping = 0, poked = 1, done = 2;
+
+  Waiter() = default;
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  std::uint32_t cost = 1;
+  Priority tier = Priority::normal;
+  bool is_thread = true;  // parks; else `complete` is called when it is decided
+  void (*complete)(Waiter&) noexcept = nullptr;
+  std::int64_t since = 0;  // ns, when it joined the line; used by Fairness::adaptive
+
+  // Guarded by the turnstile's lock until published, the owner's afterwards.
+  typename P::template Var<Verdict> verdict{Verdict::pending};
+  typename P::template Var<bool> queued{false};
+  typename P::template Var<Verdict> early{Verdict::pending};  // withdrawn before it had joined the line
+  std::uint32_t in_flight = 0, waiting = 0;                   // the numbers when it was decided
+  Waiter* next = nullptr;
+  Waiter* prev = nullptr;
+
+  typename P::template Atomic<std::uint32_t> signal{sleeping};
+};
+
+// Waiters decided under the lock and still to be told, in order; and the one to be woken for a try.
+template <class P>
+struct Wakes {
+  Waiter<P>* first = nullptr;
+  Waiter<P>* last = nullptr;
+  typename P::template Atomic<std::uint32_t>* poke = nullptr;
+  void* idle = nullptr;  // drains that are over, see Turnstile::Drain
+
+  void push_front(Waiter<P>& w) {
+    w.next = first;
+    first = &w;
+    if (!last) last = &w;
+  }
+  void push(Waiter<P>& w) {
+    w.next = nullptr;
+    (last ? last->next : first) = &w;
+    last = &w;
+  }
+  bool remove(Waiter<P>& w) {
+    Waiter<P>* before = nullptr;
+    for (Waiter<P>* i = first; i; before = i, i = i->next) {
+      if (i != &w) continue;
+      (before ? before->next : first) = w.next;
+      if (last == &w) last = before;
+      return true;
+    }
+    return false;
+  }
+  Waiter<P>* pop() {
+    Waiter<P>* w = first;
+    if (w) {
+      first = w->next;
+      if (!first) last = nullptr;
+    }
+    return w;
+  }
+};
+
+template <class P>
+class Turnstile {
+ public:
+  using Waiter = detail::Waiter<P>;
+  using Wakes = detail::Wakes<P>;
+
+  static constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
+
+  struct Setup {
+    std::uint32_t limit, reserve, max_queue;
+    Fairness fairness = Fairness::fifo;
+    std::int64_t max_barge_ns = 500'000;
+    bool observed = false;
+  };
+  explicit Turnstile(const Setup& setup) noexcept;
+  Turnstile(const Turnstile&) = delete;
+  Turnstile& operator=(const Turnstile&) = delete;
+
+  // Something wants to know of every admission and release (hooks, holders, sampling): kept on the hot line
+  // for the one look that an admission takes.
+  bool observed() const noexcept { return observed_; }
+
+  // Takes `cost` units if there is room and nobody needs the slow path. Never waits, never writes when it
+  // fails.
+  bool try_pass(std::uint32_t cost) noexcept {
+    std::uint64_t w = word_.load(std::memory_order_relaxed);
+    while ((w & (word::released_one - 1)) >= word::quiet + word::bias + cost) {
+      // acquire: what the call that gave these units back has written is visible to the one that takes them.
+      if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acquire, std::memory_order_relaxed)) {
+        if ((w >> 62) != quarter_.load(std::memory_order_relaxed)) [[unlikely]]
+          refresh_anchor();
+        return true;
+      }
+      P::pause();  // measured: a third off the cost of two cores fighting over the word
+      w = word_.load(std::memory_order_relaxed);
+    }
+    return false;
+  }
+
+  // Gives `cost` units back. False: somebody may be waiting for them, call after_release().
+  [[nodiscard]] bool give_back(std::uint32_t cost) noexcept {
+    return word_.fetch_add(word::released_one + cost, std::memory_order_release) & word::quiet;
+  }
+  void after_release(std::int64_t now, Wakes& wakes) noexcept;
+
+  // A call that try_pass turned away: admits it after all, rejects it, or (verdict `pending`) leaves it in
+  // line.
+  struct Terms {
+    bool may_queue = false;      // else concurrency_limit instead of a place in line
+    bool may_wait = false;       // else timeout instead of a place in line
+    std::int64_t time_left = 0;  // ns to the deadline, if mean_hold is given
+    std::int64_t mean_hold = 0;  // ns; 0: do not predict
+  };
+  Verdict enter(Waiter& w, const Terms& terms, std::int64_t now, Wakes& wakes) noexcept;
+  // The same verdict without a lock where one look suffices: full, and it may not queue; or the line is full.
+  Verdict turned_away(Priority tier, std::uint32_t cost, bool may_queue) const noexcept;
+
+  // Parks the calling thread until `w` is decided or `until` (ns) comes; then it leaves the line with
+  // `timeout`. park(signal, value, until) parks while signal == value; tell(wakes) publishes. True: this
+  // thread decided it itself (it left, or was woken and took the units); false: somebody else did.
+  template <class Now, class Park, class Tell>
+  bool wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, Tell&& tell) noexcept;
+
+  // Takes `w` out of the line with `reason`. False: it has been decided already (its owner is being told), or
+  // has not joined yet (enter() will reject it with `reason`).
+  bool withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& wakes) noexcept;
+
+  // Tells the owner of a decided waiter. The waiter may be gone when this returns.
+  static void publish(Waiter& w) noexcept;
+  static void finish(Wakes& wakes) noexcept;  // the poke and the drains of `wakes`
+
+  void resize(std::uint32_t limit, std::uint32_t reserve, std::int64_t now, Wakes& wakes) noexcept;
+  void resize_queue(std::uint32_t max_queue) noexcept;
+  bool close(Wakes& wakes) noexcept;  // true: this call closed it
+
+  // One thread waiting for the turnstile to be idle: nothing in flight, nobody in line.
+  struct Drain {
+    Drain* next = nullptr;
+    typename P::template Atomic<std::uint32_t> signal{Waiter::sleeping};
+  };
+  bool join_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept;  // false: idle already
+  bool leave_drain(Drain& drain, std::int64_t now,
+                   Wakes& wakes) noexcept;  // false: it was over, and is published
+
+  // Costs above 1 and failed calls change numbers beside the word. Those who do so stand between begin() and
+  // end(), and a reader that finds nobody between them has read one consistent instant. It also holds the
+  // destructor off.
+  void begin() noexcept { begun_.fetch_add(1, std::memory_order_acq_rel); }
+  void end() noexcept { ended_.fetch_add(1, std::memory_order_release); }
+  std::uint32_t open_sections() const noexcept {
+    const std::uint32_t ended = ended_.load(std::memory_order_acquire);
+    return begun_.load(std::memory_order_acquire) - ended;
+  }
+  void add_heavy(std::int64_t units) noexcept { heavy_.fetch_add(units, std::memory_order_release); }
+  void add_failed() noexcept { failed_.fetch_add(1, std::memory_order_release); }
+
+  struct Numbers {
+    std::uint32_t in_flight, permits, limit, max_queue;
+    std::uint64_t line, released, failed;
+    bool closed, underflow;
+  };
+  Numbers read() const noexcept;
+
+  std::uint32_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
+  std::uint32_t max_queue() const noexcept { return max_queue_.load(std::memory_order_relaxed); }
+  std::uint32_t waiting() const noexcept { return line::total(line_.load(std::memory_order_relaxed)); }
+  std::uint32_t in_flight() const noexcept;
+  bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  std::uint32_t released() const noexcept { return word::released(word_.load(std::memory_order_relaxed)); }
+
+ private:
+  struct List {
+    Waiter* first = nullptr;
+    Waiter* last = nullptr;
+  };
+
+  bool loose() const noexcept { return fairness_ != Fairness::fifo; }
+  Waiter* head() const noexcept;
+  bool starved(const Waiter* w, std::int64_t now) const noexcept;
+  bool fits(const Waiter& w) const noexcept;
+  bool take(const Waiter& w) noexcept;
+  bool hopeless(const Waiter& w) const noexcept;
+  void push(Waiter& w) noexcept;
+  void unlink(Waiter& w) noexcept;
+  void decide(Waiter& w, Verdict verdict) noexcept;
+  void serve(std::int64_t now, Wakes& wakes) noexcept;
+  bool settle_quiet(std::int64_t now) noexcept;
+  void attend(std::int64_t now, Wakes& wakes) noexcept;
+  void check_idle(Wakes& wakes) noexcept;
+  bool idle() const noexcept;
+  void refresh_anchor() noexcept;
+
+  // The hot line: written by every admission and release, and holding nothing that others must read or write.
+  alignas(64) typename P::template Atomic<std::uint64_t> word_;
+  typename P::template Atomic<std::uint64_t> quarter_{
+      0};  // the top two bits of `released` at the last refresh
+  const bool observed_;
+
+  // Read by rejections and snapshots, written seldom.
+  alignas(64) typename P::template Atomic<std::uint32_t> limit_;
+  typename P::template Atomic<std::uint32_t> reserve_;
+  typename P::template Atomic<std::uint32_t> max_queue_;
+  typename P::template Atomic<bool> closed_{false};
+  const Fairness fairness_;
+  typename P::template Atomic<std::uint64_t> line_{0};
+  typename P::template Atomic<std::uint64_t> anchor_{0};  // `released` in 64 bits, at most 2^30 releases ago
+  typename P::template Atomic<std::uint32_t> begun_{0};
+  typename P::template Atomic<std::uint32_t> ended_{0};
+  typename P::template Atomic<std::int64_t> heavy_{0};  // sum of (cost - 1) over permits in flight
+  typename P::template Atomic<std::uint64_t> failed_{0};
+
+  // Guarded by mutex_.
+  alignas(64) mutable typename P::Mutex mutex_;
+  List tiers_[kPriorities];
+  Waiter* poked_ = nullptr;
+  Drain* drains_ = nullptr;
+  bool quiet_ = true;                // mirrors the bit of the word
+  std::uint32_t slow_releases_ = 0;  // see D1; minus `released` of the word while quiet is clear
+  const std::int64_t max_barge_ns_;
+};
+
+}  // namespace detail
+}  // namespace bulkhead

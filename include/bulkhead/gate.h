@@ -1,0 +1,303 @@
+// gate.h - lets at most `max_concurrent` calls run at once; a bounded line waits for the rest.
+//
+//   bulkhead::Gate db{{.name = "db", .max_concurrent = 32, .max_queue = 64}};
+//   if (auto permit = db.acquire({.timeout = 50ms})) query();          // the slot returns when `permit` dies
+//   else reply(503, to_string(permit.error().reason));                 // queue_limit, timeout, evicted,
+//   shutdown ...
+//
+// Threads, handlers and coroutines wait in one and the same line:
+//
+//   auto permit = co_await db.co_acquire({.priority = bulkhead::Priority::critical});
+//   db.async_acquire({.timeout = 50ms}, [](bulkhead::Result<bulkhead::Permit> permit) { ... });
+//   auto rows = db.run([&] { return query(); });                       // Result<Rows>; released also on a
+//   throw
+//
+// Threads: every member may be called from any thread, and from hooks and handlers.
+// Order: FIFO within a priority; a call never overtakes a waiting one of its own or a higher priority (with
+// Fairness::fifo). When the line is full, an arrival evicts the newest waiter of the lowest tier below its
+// own. Every kind of acquire decides in this order: shutdown; cancelled (stop already requested); deadline
+// (past, or the predicted wait is too long); admitted; concurrency_limit (no line, or try_acquire);
+// queue_limit (line full, nobody to evict); timeout (willing to wait 0); wait. Promises: the cap holds at
+// every instant, also across resize. Every call gets exactly one answer. A waiter that times out or is
+// cancelled leaves at once; if it was admitted first, it keeps the permit. Not promised: fairness between
+// gates; with barging or adaptive, order. Cost: an acquire that need not wait is one compare-exchange, a
+// release one atomic add, a rejection writes nothing that admissions read; waiting allocates nothing. The
+// destructor closes the gate and waits for its permits.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "bulkhead/clock.h"
+#include "bulkhead/detail/platform.h"
+#include "bulkhead/detail/turnstile.h"
+#include "bulkhead/permit.h"
+#include "bulkhead/rejection.h"
+#include "bulkhead/snapshot.h"
+
+namespace bulkhead {
+
+inline constexpr std::chrono::nanoseconds wait_forever = std::chrono::nanoseconds::max();
+inline constexpr std::chrono::nanoseconds gate_default = std::chrono::nanoseconds::min();
+
+struct GateOptions {
+  std::string name{};
+  std::uint32_t max_concurrent = 1;                  // units in flight at most: 1 to 268'435'455
+  std::uint32_t max_queue = 0;                       // calls in line at most: 0 (fail fast) to 2'097'151
+  std::chrono::nanoseconds max_wait = wait_forever;  // for calls that do not say
+  double critical_reserve =
+      0;  // share of max_concurrent only Priority::critical may use, 0 to below 1; rounded up
+  Fairness fairness = Fairness::fifo;
+  Hooks hooks{};
+
+  std::chrono::nanoseconds max_barge = std::chrono::microseconds(500);  // see Fairness::adaptive
+  bool measure_service = false;  // sample how long permits are held; lets Reason::deadline predict the wait
+  bool track_holders = false;    // remember who holds the permits, for Gate::holders()
+  Clock* clock = nullptr;        // default: Clock::steady()
+  DeadlineDriver* deadlines =
+      nullptr;  // who fires the timeouts of asynchronous waiters; default: the clock's own
+};
+
+struct AcquireOptions {
+  Priority priority = Priority::normal;
+  std::uint32_t cost = 1;  // units this call takes; 0 counts as 1. Above the limit it is refused at once.
+  std::chrono::nanoseconds timeout = gate_default;  // how long to wait in line; 0 or less: do not wait
+  TimePoint deadline = no_deadline;
+  std::stop_token stop{};
+  std::string_view label{};  // what Gate::holders() shows, beside the place of the call
+  std::source_location where = std::source_location::current();
+};
+
+class AsyncAcquire;
+
+namespace detail {
+class Frame;
+class Completions;
+}  // namespace detail
+
+class Gate {
+ public:
+  explicit Gate(GateOptions options);  // std::invalid_argument naming the setting
+  ~Gate();                             // close(), then waits for the permits to come back
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  // Never waits, never queues.
+  Result<Permit> try_acquire(const AcquireOptions& options) noexcept {
+    if (plain(options) && turnstile_.try_pass(1)) [[likely]]
+      return admitted(options.priority, &options);
+    return try_acquire_slow(options);
+  }
+  // (A template only so that `try_acquire({})` means the one above.)
+  template <std::same_as<void> T = void>
+  Result<Permit> try_acquire(std::source_location where = std::source_location::current()) noexcept {
+    if (turnstile_.try_pass(1)) [[likely]]
+      return turnstile_.observed() ? observe_default(where) : fresh(Priority::normal, Permit::held);
+    return try_acquire_refused(where);
+  }
+
+  // May block this thread, for as long as options.timeout and the deadline allow.
+  Result<Permit> acquire(const AcquireOptions& options) noexcept {
+    if (plain(options) && turnstile_.try_pass(1)) [[likely]]
+      return admitted(options.priority, &options);
+    return acquire_slow(options);
+  }
+  template <std::same_as<void> T = void>
+  Result<Permit> acquire(std::source_location where = std::source_location::current()) noexcept {
+    if (turnstile_.try_pass(1)) [[likely]]
+      return turnstile_.observed() ? observe_default(where) : fresh(Priority::normal, Permit::held);
+    return acquire_slow_default(where);
+  }
+
+  // co_await -> Result<Permit>. A coroutine that had to wait resumes on the thread that released its units,
+  // or that cancelled it, or that of the timer.
+  auto co_acquire(AcquireOptions options = {});
+
+  // Calls handler(Result<Permit>) exactly once: inside this call if it need not wait, else like co_acquire.
+  // What it throws is swallowed and counted. It must not block for long: others may be waiting behind it.
+  template <class H>
+  void async_acquire(AcquireOptions options, H handler);
+
+  // Acquires, calls fn() or fn(std::stop_token) or fn(Permit&), releases; a throw counts as failure and
+  // travels on. Gives Result<what fn returns>. The stop_token is options.stop, passed through.
+  template <class F>
+  auto run(F&& fn, const AcquireOptions& options = {});
+
+  // At once and never blocking. Growing admits exactly the waiters that now fit. Shrinking cuts nobody: the
+  // calls above the new limit run to their end, and none is admitted until they have. Waiters whose cost can
+  // no longer fit are refused; waiters above a smaller max_queue stay. std::invalid_argument as in the
+  // constructor.
+  void resize(std::uint32_t max_concurrent);
+  void resize_queue(std::uint32_t max_queue);
+
+  // Irreversible. Waiters are rejected with Reason::shutdown before it returns; permits in flight stay valid.
+  void close() noexcept;
+  // Waits until nothing is in flight and nobody waits; false if `until` came first. Stops nobody from
+  // entering.
+  bool drain(TimePoint until = no_deadline);
+
+  Snapshot snapshot() const noexcept;
+  std::vector<Holder> holders() const;  // oldest first; empty unless GateOptions::track_holders
+  std::string_view name() const noexcept { return name_; }
+  Clock& clock() const noexcept { return clock_; }
+
+ private:
+  friend class Permit;
+  friend class AsyncAcquire;
+  friend class detail::Frame;
+  friend class detail::Completions;
+  using Turnstile = detail::Turnstile<detail::StdPlatform>;
+  using Waiter = Turnstile::Waiter;
+  using Wakes = Turnstile::Wakes;
+  struct Observers;  // hooks, holders: made only when asked for
+
+  static bool plain(const AcquireOptions& o) noexcept {
+    return o.cost == 1 && o.deadline == no_deadline && !o.stop.stop_possible();
+  }
+  Result<Permit> fresh(Priority priority, std::uint8_t state, std::uint32_t cost = 1) noexcept {
+    return Result<Permit>(std::in_place, Permit(this, cost, priority, state));
+  }
+  Result<Permit> admitted(Priority priority, const AcquireOptions* options) noexcept {
+    if (turnstile_.observed()) [[unlikely]]
+      return observe(*options);
+    return fresh(priority, Permit::held);
+  }
+
+  Result<Permit> observe(const AcquireOptions& options) noexcept;
+  Result<Permit> observe_default(const std::source_location& where) noexcept;
+  Result<Permit> try_acquire_slow(const AcquireOptions& options) noexcept;
+  Result<Permit> try_acquire_refused(const std::source_location& where) noexcept;
+  Result<Permit> acquire_slow(const AcquireOptions& options) noexcept;
+  Result<Permit> acquire_slow_default(const std::source_location& where) noexcept;
+  void release_slow() noexcept;
+  void release_observed(Permit& permit, Outcome outcome) noexcept;
+  void count_double_release() noexcept;
+
+  struct Plan;
+  std::optional<Result<Permit>> decide_now(const AcquireOptions& options, bool may_queue,
+                                           Plan& plan) noexcept;
+  std::optional<Result<Permit>> at_once(const AcquireOptions& options) noexcept;
+  bool pass(const AcquireOptions& options) noexcept;
+  Result<Permit> conclude(Waiter& w, const AcquireOptions& options) noexcept;
+  Result<Permit> refused(Priority priority, Reason reason) noexcept;
+  Rejection rejection(Reason reason, std::uint32_t in_flight, std::uint32_t waiting) const noexcept;
+  Event event(Priority priority, std::uint32_t in_flight, std::uint32_t waiting) const noexcept;
+  Event event(Priority priority) const noexcept;
+  void announce(const Waiter& w) noexcept;
+  void announce_all(const Wakes& wakes) noexcept;
+  static void publish_all(Wakes& wakes) noexcept;
+  void tell(Wakes& wakes) noexcept;
+  void withdraw_and_tell(Waiter& w) noexcept;
+  template <class F>
+  void call_hook(const F& hook) noexcept;
+  void count_rejection(Reason reason) noexcept;
+  void pin() noexcept { pins_.fetch_add(1, std::memory_order_relaxed); }
+  void unpin() noexcept { pins_.fetch_sub(1, std::memory_order_release); }
+  void count_hook_error() noexcept { hook_errors_.fetch_add(1, std::memory_order_relaxed); }
+  void sample(std::int64_t held_ns) noexcept;
+  std::int64_t now_ns() const noexcept { return clock_.now().time_since_epoch().count(); }
+  std::int64_t slow_now() const noexcept;
+  std::uint32_t reserve_of(std::uint32_t limit) const noexcept;
+
+  Turnstile turnstile_;
+
+  std::string name_;
+  Clock& clock_;
+  DeadlineDriver& deadlines_;
+  const std::chrono::nanoseconds max_wait_;
+  const double critical_reserve_;
+  const Fairness fairness_;
+  const bool measure_;
+  std::unique_ptr<Observers> observers_;
+  std::atomic<std::int64_t> mean_hold_{0};
+  std::atomic<std::uint64_t> double_releases_{0};
+  std::atomic<std::uint64_t> hook_errors_{0};
+  // Calls that hold no units and yet will touch the gate: those in line, and releases that have more to do.
+  std::atomic<std::uint32_t> pins_{0};
+
+  // Rejections come in storms and from all cores at once: counted apart from everything else and from each
+  // other.
+  struct alignas(64) Stripe {
+    std::atomic<std::uint64_t> by_reason[kReasons]{};
+  };
+  static constexpr std::size_t kStripes = 4;
+  Stripe rejections_[kStripes];
+};
+
+// One asynchronous acquisition, for those who bring their own storage: co_acquire and async_acquire are made
+// of it. It lives, unmoved, until it is decided; destroying it earlier takes it out of the line.
+class AsyncAcquire : private detail::Waiter<detail::StdPlatform>, private Alarm {
+ public:
+  AsyncAcquire(Gate& gate, AcquireOptions options) noexcept;
+  AsyncAcquire(const AsyncAcquire&) = delete;
+  AsyncAcquire& operator=(const AsyncAcquire&) = delete;
+
+  // True: decided at once, take the result(). False: on_decided() will be called, exactly once; it may even
+  // have been called, and the object be gone, when this returns.
+  bool start() noexcept;
+  Result<Permit> result() noexcept;  // once, after it is decided
+
+ protected:
+  virtual ~AsyncAcquire();
+  // On the thread that decided it, outside all locks. May destroy this object and re-enter the gate.
+  virtual void on_decided() noexcept = 0;
+  Gate& gate() const noexcept { return gate_; }
+  const AcquireOptions& options() const noexcept { return options_; }
+
+ private:
+  friend class Gate;
+  friend class detail::Completions;
+  using Waiter = detail::Waiter<detail::StdPlatform>;
+
+  struct Cancel {
+    AsyncAcquire& self;
+    void operator()() const noexcept;
+  };
+  bool expire() noexcept override;
+  void expired() noexcept override;
+  static void completed(Waiter& w) noexcept;
+  void disarm() noexcept;
+
+  Gate& gate_;
+  AcquireOptions options_;
+  std::optional<std::stop_callback<Cancel>> cancel_;
+  std::optional<Result<Permit>> result_;
+  detail::Wakes<detail::StdPlatform> wakes_;  // those who could go because this one's time was up
+  enum class Stage : std::uint8_t { idle, started, posted, over } stage_ = Stage::idle;
+  bool armed_ = false;
+  bool pinned_ = false;  // from joining the line until the result is taken
+};
+
+inline bool Permit::release(Outcome outcome) noexcept {
+  if (state_ == held && outcome == Outcome::success && !failed_) [[likely]] {
+    state_ = 0;
+    // Nothing of the gate is touched after this, unless somebody waits.
+    if (!gate_->turnstile_.give_back(1)) [[unlikely]]
+      gate_->release_slow();
+    return true;
+  }
+  if (state_ & held) {
+    gate_->release_observed(*this, failed_ ? Outcome::failure : outcome);
+    return true;
+  }
+  if (gate_) gate_->count_double_release();
+  return false;
+}
+
+}  // namespace bulkhead
+
+#include "bulkhead/detail/gate_calls.h"

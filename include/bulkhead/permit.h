@@ -1,0 +1,80 @@
+// permit.h - the right to run one call; it gives its units back when it dies.
+//
+//   Result<Permit> permit = gate.acquire();
+//   if (!permit) return reply(503);
+//   if (!query()) permit->fail();              // count this call as failed
+//                                              // ~Permit: the units are back, whatever path led here
+//
+// Threads: a Permit belongs to one owner at a time, like a unique_ptr; it may be moved to, and die on, any
+// thread. Promises: units come back exactly once. A second release() changes nothing and is counted
+// (Snapshot::double_releases). A gate waits in its destructor for its permits, so a held permit never
+// dangles; a released one must not be released again after its gate is gone. Cost: dying is one atomic
+// addition when nobody waits; otherwise it hands the units to the next in line. Handlers and coroutines that
+// waited for them run inside, on this thread.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "bulkhead/rejection.h"
+
+namespace bulkhead {
+
+class Gate;
+
+class [[nodiscard]] Permit {
+ public:
+  Permit() noexcept = default;
+  Permit(Permit&& other) noexcept { take(other); }
+  Permit& operator=(Permit&& other) noexcept {
+    if (this != &other) {
+      drop();
+      take(other);
+    }
+    return *this;
+  }
+  ~Permit() { drop(); }
+
+  explicit operator bool() const noexcept { return state_ & held; }  // held: not moved from, not released
+
+  // The call has failed. It is counted so when the permit is released or dies.
+  void fail() noexcept { failed_ = true; }
+
+  // Gives the units back now. False, and no effect, if they were given back before.
+  inline bool release(Outcome outcome = Outcome::success) noexcept;
+
+  Gate* gate() const noexcept { return gate_; }
+  std::uint32_t cost() const noexcept { return cost_; }
+  Priority priority() const noexcept { return priority_; }
+
+ private:
+  friend class Gate;
+  static constexpr std::uint8_t held = 1;
+  static constexpr std::uint8_t observed = 2;  // there is more to do on release than to add to the word
+
+  Permit(Gate* gate, std::uint32_t cost, Priority priority, std::uint8_t state) noexcept
+      : gate_(gate), cost_(cost), priority_(priority), state_(state) {}
+
+  void drop() noexcept {
+    if (state_ & held) release(failed_ ? Outcome::failure : Outcome::success);
+  }
+  void take(Permit& other) noexcept {
+    gate_ = std::exchange(other.gate_, nullptr);
+    cost_ = other.cost_;
+    priority_ = other.priority_;
+    state_ = std::exchange(other.state_, std::uint8_t{0});
+    failed_ = other.failed_;
+    holder_ = other.holder_;
+    sampled_at_ = other.sampled_at_;
+  }
+
+  Gate* gate_ = nullptr;
+  std::uint32_t cost_ = 0;
+  Priority priority_ = Priority::normal;
+  std::uint8_t state_ = 0;
+  bool failed_ = false;
+  std::uint32_t holder_ = 0;     // the entry among the holders + 1; 0: not tracked
+  std::int64_t sampled_at_ = 0;  // ns; 0: not sampled
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,66 @@
+// snapshot.h - what a gate can tell about itself: numbers now, events as they happen, who holds the permits.
+//
+//   auto s = gate.snapshot();
+//   std::printf("%u/%u running, %llu rejected\n", s.in_flight, s.max_concurrent, (unsigned long
+//   long)s.rejected());
+//
+// Exactness: in_flight, permits, limits, admitted, released, succeeded and failed are of one instant and
+// always add up; the other counters are exact too, but each is read for itself. Cost: taking a snapshot is a
+// pure read of a few cache lines; it never takes a lock and never allocates.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+#include <string>
+#include <string_view>
+
+#include "bulkhead/rejection.h"
+
+namespace bulkhead {
+
+struct Snapshot {
+  std::uint32_t in_flight = 0, waiting = 0, max_concurrent = 0, max_queue = 0;
+  std::array<std::uint32_t, kPriorities> waiting_by_priority{};
+  bool closed = false;
+  std::uint32_t permits = 0;  // calls in flight; equal to in_flight unless calls cost more than 1
+  std::uint64_t admitted = 0, released = 0, succeeded = 0, failed = 0;  // admitted == released + permits
+  std::uint64_t double_releases = 0, hook_errors = 0, underflows = 0;
+  std::array<std::uint64_t, kReasons> rejected_by_reason{};
+  std::chrono::nanoseconds mean_hold{};  // of sampled calls, with GateOptions::measure_service
+
+  std::uint64_t rejected(Reason reason) const { return rejected_by_reason[static_cast<std::size_t>(reason)]; }
+  std::uint64_t rejected() const {
+    std::uint64_t sum = 0;
+    for (const auto n : rejected_by_reason) sum += n;
+    return sum;
+  }
+};
+
+struct Event {
+  std::string_view name;
+  Priority priority = Priority::normal;
+  std::uint32_t in_flight = 0, waiting = 0, max_concurrent = 0, max_queue = 0;
+};
+
+// Called synchronously, outside every lock, after the state has changed and before the caller concerned
+// learns of it. On a hand-off the new holder's on_admit comes before the old holder's on_release. A hook may
+// call back into the gate but must not destroy it; an exception it throws is swallowed and counted
+// (Snapshot::hook_errors).
+struct Hooks {
+  std::function<void(const Event&)> on_admit, on_release, on_resize, on_close;
+  std::function<void(const Event&, Reason)> on_reject;
+};
+
+// One permit in flight, as listed by Gate::holders().
+struct Holder {
+  std::string label;  // the first 47 characters of AcquireOptions::label
+  std::chrono::nanoseconds age{};
+  Priority priority = Priority::normal;
+  std::uint32_t cost = 1;
+  std::source_location where;
+};
+
+}  // namespace bulkhead

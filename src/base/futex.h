@@ -1,0 +1,18 @@
+// futex.h - parking a thread on a 32-bit word, with an absolute monotonic deadline.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "bulkhead/clock.h"
+
+namespace bulkhead::base {
+
+// Sleeps while *word == value, until `until`. May return early.
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, TimePoint until) noexcept;
+
+// Wakes every thread that sleeps on this address. The word itself is not touched, so it may be gone by now:
+// the worst that can follow is a spurious wake-up of somebody who uses the address anew.
+void futex_wake(const std::atomic<std::uint32_t>* word) noexcept;
+
+}  // namespace bulkhead::base

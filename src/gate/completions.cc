@@ -1,0 +1,64 @@
+#include "gate/completions.h"
+
+namespace bulkhead::detail {
+namespace {
+
+struct Local {
+  Wakes<StdPlatform> queue;
+  bool running = false;
+  Frame* frames = nullptr;
+};
+constinit thread_local Local local;
+
+}  // namespace
+
+void Completions::post(AsyncAcquire& op) noexcept {
+  op.stage_ = AsyncAcquire::Stage::posted;
+  local.queue.push(op);
+  if (local.running) return;
+  local.running = true;
+  run_all();
+  local.running = false;
+}
+
+void Completions::flush() noexcept {
+  if (local.queue.first) run_all();
+}
+
+bool Completions::remove(AsyncAcquire& op) noexcept { return local.queue.remove(op); }
+
+void Completions::run_all() noexcept {
+  while (auto* waiter = local.queue.pop()) {
+    auto& op = static_cast<AsyncAcquire&>(*waiter);
+    op.disarm();
+    op.result_.emplace(op.gate_.conclude(op, op.options_));
+    op.stage_ = AsyncAcquire::Stage::over;
+    op.on_decided();
+  }
+}
+
+Frame::Frame(Gate& gate) noexcept : gate_(&gate), outer_(local.frames) {
+  gate_->pin();
+  local.frames = this;
+}
+
+Frame::~Frame() {
+  local.frames = outer_;
+  if (gate_) gate_->unpin();
+}
+
+void Frame::count_hook_error() noexcept {
+  if (gate_) gate_->count_hook_error();
+}
+
+std::uint32_t Frame::forget(const Gate& gate) noexcept {
+  std::uint32_t count = 0;
+  for (Frame* frame = local.frames; frame; frame = frame->outer_) {
+    if (frame->gate_ != &gate) continue;
+    frame->gate_ = nullptr;
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace bulkhead::detail

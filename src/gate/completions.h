@@ -1,0 +1,23 @@
+// completions.h - runs the handlers and coroutines that were decided, outside all locks, one after the other.
+//
+// A handler that releases a permit decides the next one: if that ran inside, a long line would overflow the
+// stack. So a completion that arises while another runs on this thread waits for it to return.
+#pragma once
+
+#include "bulkhead/gate.h"
+
+namespace bulkhead::detail {
+
+class Completions {
+ public:
+  static void post(AsyncAcquire& op) noexcept;
+  // Runs those still waiting on this thread, even from inside one of them: whoever is about to block must not
+  // hold them up.
+  static void flush() noexcept;
+  static bool remove(AsyncAcquire& op) noexcept;
+
+ private:
+  static void run_all() noexcept;
+};
+
+}  // namespace bulkhead::detail

@@ -1,0 +1,451 @@
+#include "bulkhead/gate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "base/futex.h"
+#include "base/sync_point.h"
+#include "base/text.h"
+#include "gate/completions.h"
+#include "gate/holders.h"
+#include "gate/plan.h"
+#include "gate/slow_path.h"
+
+namespace bulkhead {
+
+namespace detail {
+
+void StdPlatform::wake(const std::atomic<std::uint32_t>* address) noexcept { base::futex_wake(address); }
+void StdPlatform::point(const char* name) noexcept { base::sync_point(name); }
+
+template class Turnstile<StdPlatform>;
+
+}  // namespace detail
+
+using detail::Verdict;
+
+struct Gate::Observers {
+  Hooks hooks;
+  std::optional<Holders> holders;
+};
+
+namespace {
+
+void check_range(std::string_view gate, std::string_view setting, std::uint64_t value, std::uint64_t least,
+                 std::uint64_t most) {
+  if (value >= least && value <= most) return;
+  base::throw_invalid(
+      base::join({"bulkhead \"", gate, "\": ", setting, " = ", std::to_string(value),
+                  " is out of range: give ", std::to_string(least), " to ", std::to_string(most)}));
+}
+
+void check_limit(std::string_view gate, std::uint32_t limit) {
+  check_range(gate, "max_concurrent", limit, 1, detail::word::max_limit);
+}
+
+void check_queue(std::string_view gate, std::uint32_t max_queue) {
+  check_range(gate, "max_queue", max_queue, 0, detail::line::max_queue);
+}
+
+const GateOptions& checked(const GateOptions& o) {
+  check_limit(o.name, o.max_concurrent);
+  check_queue(o.name, o.max_queue);
+  const auto refuse = [&](std::string_view setting, std::string_view problem) {
+    base::throw_invalid(base::join({"bulkhead \"", o.name, "\": ", setting, " ", problem}));
+  };
+  if (!(o.critical_reserve >= 0 && o.critical_reserve < 1))
+    refuse("critical_reserve", "is out of range: give a share from 0 to below 1, such as 0.2 for a fifth");
+  if (o.max_wait < std::chrono::nanoseconds(0))
+    refuse("max_wait", "is negative: give 0 (do not wait) or more");
+  if (o.max_barge < std::chrono::nanoseconds(0)) refuse("max_barge", "is negative: give 0 or more");
+  return o;
+}
+
+// A share of the limit in whole units: at least the share, but never all of it.
+std::uint32_t units(double share, std::uint32_t limit) {
+  const auto wanted = static_cast<std::uint32_t>(std::ceil(share * limit - 1e-9));
+  return std::min(wanted, limit - 1);
+}
+
+// Times far away mean for ever, instead of overflowing into the past.
+std::int64_t later(std::int64_t now, std::chrono::nanoseconds wait) {
+  constexpr auto forever = std::numeric_limits<std::int64_t>::max();
+  return wait.count() >= forever - now ? forever : now + wait.count();
+}
+
+bool any(const Hooks& h) { return h.on_admit || h.on_release || h.on_resize || h.on_close || h.on_reject; }
+
+std::size_t stripe() noexcept {
+  static constinit std::atomic<std::uint32_t> threads{0};
+  constinit static thread_local std::uint32_t mine = 0;  // 0: this thread has none yet
+  if (mine == 0) [[unlikely]]
+    mine = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+  return mine;
+}
+
+}  // namespace
+
+Gate::Gate(GateOptions o)
+    : turnstile_({.limit = checked(o).max_concurrent,
+                  .reserve = units(o.critical_reserve, o.max_concurrent),
+                  .max_queue = o.max_queue,
+                  .fairness = o.fairness,
+                  .max_barge_ns = o.max_barge.count(),
+                  .observed = any(o.hooks) || o.track_holders || o.measure_service}),
+      name_(std::move(o.name)),
+      clock_(o.clock ? *o.clock : Clock::steady()),
+      deadlines_(o.deadlines ? *o.deadlines : clock_.deadlines()),
+      max_wait_(o.max_wait),
+      critical_reserve_(o.critical_reserve),
+      fairness_(o.fairness),
+      measure_(o.measure_service) {
+  if (!any(o.hooks) && !o.track_holders) return;
+  observers_ = std::make_unique<Observers>();
+  observers_->hooks = std::move(o.hooks);
+  if (o.track_holders) observers_->holders.emplace();
+}
+
+Gate::~Gate() {
+  close();
+  drain();
+  // Waiters just rejected are still on their way out, and a release may still be in its hook. A handler of
+  // this very thread that destroys its gate is not waited for.
+  const std::uint32_t mine = detail::Frame::forget(*this);
+  while (pins_.load(std::memory_order_acquire) != mine) std::this_thread::yield();
+}
+
+// ---- acquiring ----
+
+std::int64_t Gate::slow_now() const noexcept { return fairness_ == Fairness::adaptive ? now_ns() : 0; }
+
+bool Gate::pass(const AcquireOptions& options) noexcept {
+  if (options.cost <= 1) return turnstile_.try_pass(1);
+  turnstile_.begin();
+  const bool passed = turnstile_.try_pass(options.cost);
+  if (passed) turnstile_.add_heavy(options.cost - 1);
+  turnstile_.end();
+  return passed;
+}
+
+// The decisions that need no place in line, in the order promised in gate.h. Nothing: join the line by the
+// plan.
+std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bool may_queue,
+                                               Plan& plan) noexcept {
+  const Priority priority = options.priority;
+  if (turnstile_.closed()) return refused(priority, Reason::shutdown);
+  if (options.stop.stop_requested()) return refused(priority, Reason::cancelled);
+  const bool has_deadline = options.deadline != no_deadline;
+  if (has_deadline) {
+    plan.now = now_ns();
+    if (plan.now >= options.deadline.time_since_epoch().count()) return refused(priority, Reason::deadline);
+  }
+  if (pass(options)) return observe(options);
+
+  if (has_deadline && may_queue) plan.terms.mean_hold = mean_hold_.load(std::memory_order_relaxed);
+  if (plan.terms.mean_hold == 0) {
+    const Verdict verdict = turnstile_.turned_away(priority, std::max(options.cost, 1u), may_queue);
+    if (verdict != Verdict::pending) return refused(priority, detail::reason_of(verdict));
+  }
+  const auto timeout = options.timeout == gate_default ? max_wait_ : options.timeout;
+  if (plan.now == 0 && may_queue && (timeout != wait_forever || fairness_ == Fairness::adaptive))
+    plan.now = now_ns();
+  plan.until = timeout == wait_forever ? Turnstile::forever : later(plan.now, timeout);
+  if (has_deadline)
+    plan.until = std::min<std::int64_t>(plan.until, options.deadline.time_since_epoch().count());
+  plan.terms.time_left =
+      has_deadline ? options.deadline.time_since_epoch().count() - plan.now : Turnstile::forever;
+  plan.terms.may_queue = may_queue;
+  plan.terms.may_wait = timeout > std::chrono::nanoseconds(0);
+  return std::nullopt;
+}
+
+std::optional<Result<Permit>> Gate::at_once(const AcquireOptions& options) noexcept {
+  Plan plan;
+  return decide_now(options, true, plan);
+}
+
+Result<Permit> Gate::try_acquire_refused(const std::source_location& where) noexcept {
+  const Verdict verdict = turnstile_.turned_away(Priority::normal, 1, false);
+  if (verdict != Verdict::pending) return refused(Priority::normal, detail::reason_of(verdict));
+  return try_acquire_slow({.where = where});
+}
+
+Result<Permit> Gate::try_acquire_slow(const AcquireOptions& options) noexcept {
+  Plan plan;
+  if (auto decided = decide_now(options, false, plan)) return *std::move(decided);
+  Waiter w;
+  w.cost = std::max(options.cost, 1u);
+  w.tier = options.priority;
+  Wakes wakes;
+  turnstile_.enter(w, plan.terms, slow_now(), wakes);
+  announce(w);
+  Result<Permit> result = conclude(w, options);
+  tell(wakes);
+  return result;
+}
+
+Result<Permit> Gate::acquire_slow_default(const std::source_location& where) noexcept {
+  return acquire_slow({.where = where});
+}
+
+Result<Permit> Gate::acquire_slow(const AcquireOptions& options) noexcept {
+  Plan plan;
+  if (auto decided = decide_now(options, true, plan)) return *std::move(decided);
+  pin();
+  Waiter w;
+  w.cost = std::max(options.cost, 1u);
+  w.tier = options.priority;
+  const auto cancel = [&]() noexcept { withdraw_and_tell(w); };
+  // Before it joins the line; should the stop come first, enter() finds it out.
+  std::optional<std::stop_callback<decltype(cancel)>> on_stop;
+  if (options.stop.stop_possible()) on_stop.emplace(options.stop, cancel);
+
+  Wakes wakes;
+  const Verdict verdict = turnstile_.enter(w, plan.terms, plan.now, wakes);
+  tell(wakes);
+  bool own_decision = true;
+  if (verdict == Verdict::pending) {
+    detail::Completions::flush();
+    own_decision = turnstile_.wait(
+        w, plan.until, [this] { return now_ns(); },
+        [this](const std::atomic<std::uint32_t>& signal, std::uint32_t value, std::int64_t until) {
+          clock_.wait(signal, value,
+                      until == Turnstile::forever ? no_deadline : TimePoint(std::chrono::nanoseconds(until)));
+        },
+        [this](Wakes& others) { tell(others); });
+  }
+  on_stop.reset();
+  if (own_decision) announce(w);
+  Result<Permit> result = conclude(w, options);
+  unpin();
+  return result;
+}
+
+void Gate::withdraw_and_tell(Waiter& w) noexcept {
+  Wakes wakes;
+  if (turnstile_.withdraw(w, Reason::cancelled, slow_now(), wakes)) wakes.push_front(w);
+  tell(wakes);
+}
+
+// ---- what a decision becomes ----
+
+Result<Permit> Gate::observe_default(const std::source_location& where) noexcept {
+  return observe({.where = where});
+}
+
+// A permit for units just taken on the fast path, with whatever watches it.
+Result<Permit> Gate::observe(const AcquireOptions& options) noexcept {
+  if (observers_ && observers_->hooks.on_admit)
+    call_hook([&] { observers_->hooks.on_admit(event(options.priority)); });
+  Waiter w;
+  w.cost = std::max(options.cost, 1u);
+  w.tier = options.priority;
+  w.verdict = Verdict::admitted;
+  return conclude(w, options);
+}
+
+Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept {
+  if (w.verdict != Verdict::admitted)
+    return Result<Permit>(std::unexpect, rejection(detail::reason_of(w.verdict), w.in_flight, w.waiting));
+  const bool watched = turnstile_.observed() || w.cost > 1;
+  Result<Permit> permit = fresh(w.tier, watched ? Permit::held | Permit::observed : Permit::held, w.cost);
+  if (!turnstile_.observed()) return permit;
+  if (observers_ && observers_->holders)
+    permit->holder_ = observers_->holders->add(options.label, clock_.now(), w.tier, w.cost, options.where);
+  // One call in sixteen, but every one of the first few, so that the mean is soon known.
+  if (measure_) {
+    const std::uint32_t released = turnstile_.released();
+    if (released % 16 == 0 || released < 16) permit->sampled_at_ = now_ns();
+  }
+  return permit;
+}
+
+Result<Permit> Gate::refused(Priority priority, Reason reason) noexcept {
+  count_rejection(reason);
+  const std::uint32_t in_flight = turnstile_.in_flight();
+  const std::uint32_t waiting = turnstile_.waiting();
+  if (observers_ && observers_->hooks.on_reject) [[unlikely]]
+    call_hook([&] { observers_->hooks.on_reject(event(priority, in_flight, waiting), reason); });
+  return Result<Permit>(std::unexpect, rejection(reason, in_flight, waiting));
+}
+
+Rejection Gate::rejection(Reason reason, std::uint32_t in_flight, std::uint32_t waiting) const noexcept {
+  return {reason, name_, in_flight, turnstile_.limit(), waiting, turnstile_.max_queue()};
+}
+
+Event Gate::event(Priority priority, std::uint32_t in_flight, std::uint32_t waiting) const noexcept {
+  return {name_, priority, in_flight, waiting, turnstile_.limit(), turnstile_.max_queue()};
+}
+
+Event Gate::event(Priority priority) const noexcept {
+  return event(priority, turnstile_.in_flight(), turnstile_.waiting());
+}
+
+template <class F>
+void Gate::call_hook(const F& hook) noexcept {
+#if defined(__cpp_exceptions)
+  try {
+    hook();
+  } catch (...) {
+    count_hook_error();
+  }
+#else
+  hook();
+#endif
+}
+
+void Gate::announce(const Waiter& w) noexcept {
+  const bool admitted = w.verdict == Verdict::admitted;
+  if (!admitted) count_rejection(detail::reason_of(w.verdict));
+  if (!observers_) return;
+  const Hooks& hooks = observers_->hooks;
+  if (admitted && hooks.on_admit)
+    call_hook([&] { hooks.on_admit(event(w.tier, w.in_flight, w.waiting)); });
+  else if (!admitted && hooks.on_reject)
+    call_hook([&] { hooks.on_reject(event(w.tier, w.in_flight, w.waiting), detail::reason_of(w.verdict)); });
+}
+
+void Gate::announce_all(const Wakes& wakes) noexcept {
+  for (const Waiter* w = wakes.first; w; w = w->next) announce(*w);
+}
+
+// Touches the waiters only: once the last of them is told, the gate may be gone.
+void Gate::publish_all(Wakes& wakes) noexcept {
+  Turnstile::finish(wakes);
+  while (Waiter* w = wakes.pop()) Turnstile::publish(*w);
+}
+
+void Gate::tell(Wakes& wakes) noexcept {
+  announce_all(wakes);
+  publish_all(wakes);
+}
+
+// ---- releasing ----
+
+void Gate::release_slow() noexcept {
+  Wakes wakes;
+  turnstile_.after_release(slow_now(), wakes);
+  publish_all(wakes);  // only admissions can come of this, and nobody watches them
+}
+
+// The units first, so that nothing that follows can keep them; then the numbers; then the hooks.
+void Gate::release_observed(Permit& permit, Outcome outcome) noexcept {
+  pin();
+  permit.state_ = 0;
+  const bool failed = outcome == Outcome::failure;
+  const bool bracket = failed || permit.cost_ > 1;
+  Wakes wakes;
+  if (bracket) turnstile_.begin();
+  const bool quiet = turnstile_.give_back(permit.cost_);
+  if (bracket) {
+    if (failed) turnstile_.add_failed();
+    if (permit.cost_ > 1) turnstile_.add_heavy(1 - std::int64_t{permit.cost_});
+    turnstile_.end();
+  }
+  if (!quiet) turnstile_.after_release(slow_now(), wakes);
+  announce_all(wakes);
+  if (permit.sampled_at_ != 0) sample(now_ns() - permit.sampled_at_);
+  if (observers_) {
+    if (permit.holder_ != 0) observers_->holders->remove(permit.holder_);
+    if (observers_->hooks.on_release)
+      call_hook([&] { observers_->hooks.on_release(event(permit.priority_)); });
+  }
+  unpin();
+  publish_all(wakes);
+}
+
+void Gate::sample(std::int64_t held_ns) noexcept {
+  const std::int64_t mean = mean_hold_.load(std::memory_order_relaxed);
+  const std::int64_t next = mean == 0 ? held_ns : mean + (held_ns - mean) / 8;
+  mean_hold_.store(std::max<std::int64_t>(next, 1), std::memory_order_relaxed);  // a lost sample is no loss
+}
+
+void Gate::count_double_release() noexcept { double_releases_.fetch_add(1, std::memory_order_relaxed); }
+
+void Gate::count_rejection(Reason reason) noexcept {
+  rejections_[stripe() % kStripes].by_reason[static_cast<std::size_t>(reason)].fetch_add(
+      1, std::memory_order_relaxed);
+}
+
+// ---- steering ----
+
+void Gate::resize(std::uint32_t max_concurrent) {
+  check_limit(name_, max_concurrent);
+  Wakes wakes;
+  turnstile_.resize(max_concurrent, units(critical_reserve_, max_concurrent), slow_now(), wakes);
+  announce_all(wakes);
+  if (observers_ && observers_->hooks.on_resize)
+    call_hook([&] { observers_->hooks.on_resize(event(Priority::normal)); });
+  publish_all(wakes);
+}
+
+void Gate::resize_queue(std::uint32_t max_queue) {
+  check_queue(name_, max_queue);
+  turnstile_.resize_queue(max_queue);
+  if (observers_ && observers_->hooks.on_resize)
+    call_hook([&] { observers_->hooks.on_resize(event(Priority::normal)); });
+}
+
+void Gate::close() noexcept {
+  Wakes wakes;
+  if (!turnstile_.close(wakes)) return;
+  announce_all(wakes);
+  if (observers_ && observers_->hooks.on_close)
+    call_hook([&] { observers_->hooks.on_close(event(Priority::normal)); });
+  publish_all(wakes);
+}
+
+bool Gate::drain(TimePoint until) {
+  detail::Completions::flush();
+  Turnstile::Drain drain;
+  Wakes wakes;
+  const bool waits = turnstile_.join_drain(drain, slow_now(), wakes);
+  tell(wakes);
+  if (!waits) return true;
+  while (drain.signal.load(std::memory_order_acquire) != Waiter::done) {
+    if (until != no_deadline && clock_.now() >= until) {
+      Wakes others;
+      const bool left = turnstile_.leave_drain(drain, slow_now(), others);
+      tell(others);
+      if (left) return false;
+      until = no_deadline;  // it is over, and the word is on its way
+    }
+    clock_.wait(drain.signal, Waiter::sleeping, until);
+  }
+  return true;
+}
+
+// ---- looking ----
+
+Snapshot Gate::snapshot() const noexcept {
+  const Turnstile::Numbers n = turnstile_.read();
+  Snapshot s;
+  s.in_flight = n.in_flight;
+  s.max_concurrent = n.limit;
+  s.max_queue = n.max_queue;
+  for (std::size_t tier = 0; tier < kPriorities; ++tier)
+    s.waiting_by_priority[tier] = detail::line::count(n.line, tier);
+  s.waiting = detail::line::total(n.line);
+  s.closed = n.closed;
+  s.permits = n.permits;
+  s.released = n.released;
+  s.admitted = n.released + n.permits;
+  s.failed = n.failed;
+  s.succeeded = n.released - n.failed;
+  s.underflows = n.underflow ? 1 : 0;
+  s.double_releases = double_releases_.load(std::memory_order_relaxed);
+  s.hook_errors = hook_errors_.load(std::memory_order_relaxed);
+  for (const Stripe& stripe : rejections_)
+    for (std::size_t reason = 0; reason < kReasons; ++reason)
+      s.rejected_by_reason[reason] += stripe.by_reason[reason].load(std::memory_order_relaxed);
+  s.mean_hold = std::chrono::nanoseconds(mean_hold_.load(std::memory_order_relaxed));
+  return s;
+}
+
+std::vector<Holder> Gate::holders() const {
+  if (!observers_ || !observers_->holders) return {};
+  return observers_->holders->list(clock_.now());
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,183 @@
+#include "bulkhead/gate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "bulkhead/compose.h"
+#include "bulkhead/manual_clock.h"
+
+namespace bulkhead {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+void until_waiting(const Gate& gate, std::uint32_t n) {
+  while (gate.snapshot().waiting != n) std::this_thread::yield();
+}
+
+TEST(Gate, RejectionNamesTheGateTheReasonAndTheNumbers) {
+  Gate gate{{.name = "db", .max_concurrent = 2, .max_queue = 1}};
+  auto a = gate.acquire();
+  auto b = gate.acquire();
+  auto c = gate.try_acquire();
+  ASSERT_FALSE(c);
+  EXPECT_EQ(c.error().message(), "bulkhead \"db\" rejected (concurrency_limit): 2/2 running, 0/1 waiting");
+}
+
+TEST(Gate, WrongOptionsNameTheSettingTheValueAndTheFix) {
+  const auto message = [](GateOptions o) -> std::string {
+    try {
+      Gate gate{std::move(o)};
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message({.name = "db", .max_concurrent = 0}),
+            "bulkhead \"db\": max_concurrent = 0 is out of range: give 1 to 268435455");
+  EXPECT_THAT(message({.max_concurrent = 1u << 28}), HasSubstr("max_concurrent = 268435456"));
+  EXPECT_THAT(message({.max_queue = 1u << 21}), HasSubstr("max_queue = 2097152"));
+  EXPECT_THAT(message({.max_wait = -1ns}), HasSubstr("max_wait"));
+  EXPECT_THAT(message({.critical_reserve = 1.0}), HasSubstr("critical_reserve"));
+  EXPECT_THAT(message({.critical_reserve = std::numeric_limits<double>::quiet_NaN()}),
+              HasSubstr("critical_reserve"));
+  EXPECT_EQ(message({.max_concurrent = (1u << 28) - 1, .max_queue = (1u << 21) - 1}), "accepted");
+}
+
+TEST(Gate, ABadResizeChangesNothing) {
+  Gate gate{{.max_concurrent = 3, .max_queue = 4}};
+  EXPECT_THROW(gate.resize(0), std::invalid_argument);
+  EXPECT_THROW(gate.resize_queue(1u << 21), std::invalid_argument);
+  EXPECT_EQ(gate.snapshot().max_concurrent, 3u);
+  EXPECT_EQ(gate.snapshot().max_queue, 4u);
+}
+
+TEST(Gate, FitsInOneKibibyte) { EXPECT_LE(sizeof(Gate), 1024u); }
+
+TEST(Gate, DestructorRejectsTheWaitersAndWaitsForThePermits) {
+  auto gate = std::make_unique<Gate>(GateOptions{.max_concurrent = 1, .max_queue = 1});
+  auto permit = gate->acquire();
+  Reason reason{};
+  std::thread waiter([&] { reason = gate->acquire().error().reason; });
+  until_waiting(*gate, 1);
+  std::atomic<bool> gone = false;
+  std::thread destroyer([&] {
+    gate.reset();
+    gone = true;
+  });
+  waiter.join();
+  EXPECT_EQ(reason, Reason::shutdown);
+  EXPECT_FALSE(gone);
+  permit->release();
+  destroyer.join();
+  EXPECT_TRUE(gone);
+}
+
+TEST(Gate, AHandlerMayDestroyItsGate) {
+  auto gate = std::make_unique<Gate>(GateOptions{.max_concurrent = 1, .max_queue = 2});
+  auto permit = gate->acquire();
+  int called = 0;
+  gate->async_acquire({}, [&](Result<Permit> p) {
+    ++called;
+    p->release();
+    gate.reset();
+    throw std::runtime_error("and throw");
+  });
+  gate->async_acquire({}, [&](Result<Permit> p) {
+    ++called;
+    EXPECT_TRUE(p);  // its turn came with the release above, before the gate went
+  });
+  permit->release();
+  EXPECT_EQ(called, 2);
+  EXPECT_FALSE(gate);
+}
+
+TEST(Gate, AThousandHandlersInARowDoNotDeepenTheStack) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 100'000}};
+  auto permit = gate.acquire();
+  int called = 0;
+  for (int i = 0; i < 100'000; ++i) gate.async_acquire({}, [&](Result<Permit>) { ++called; });
+  permit->release();
+  EXPECT_EQ(called, 100'000);
+}
+
+TEST(Gate, HoldersAreListedWithLabelAgeAndPlace) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 3, .track_holders = true, .clock = &clock}};
+  auto a = gate.acquire({.priority = Priority::critical, .cost = 2, .label = "checkout"});
+  clock.advance(5s);
+  const int line = __LINE__ + 1;
+  auto b = gate.acquire();
+  auto holders = gate.holders();
+  ASSERT_EQ(holders.size(), 2u);
+  EXPECT_EQ(holders[0].label, "checkout");
+  EXPECT_EQ(holders[0].age, 5s);
+  EXPECT_EQ(holders[0].priority, Priority::critical);
+  EXPECT_EQ(holders[0].cost, 2u);
+  EXPECT_EQ(holders[1].age, 0s);
+  EXPECT_EQ(static_cast<int>(holders[1].where.line()), line);
+  EXPECT_THAT(holders[1].where.file_name(), HasSubstr("gate_test.cc"));
+  a->release();
+  EXPECT_EQ(gate.holders().size(), 1u);
+  b->release();
+  EXPECT_TRUE(gate.holders().empty());
+}
+
+TEST(Gate, AHopelessDeadlineIsRefusedAtOnce) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 2, .max_queue = 100, .measure_service = true, .clock = &clock}};
+  {
+    auto permit = gate.acquire();
+    clock.advance(100ms);
+  }
+  EXPECT_EQ(gate.snapshot().mean_hold, 100ms);
+  auto a = gate.acquire();
+  auto b = gate.acquire();
+  int waiting = 0;
+  for (int i = 0; i < 4; ++i) gate.async_acquire({}, [&](Result<Permit>) { --waiting; }), ++waiting;
+  // Four ahead, two at a time, 100 ms each: 200 ms.
+  auto refused = gate.acquire({.deadline = clock.now() + 199ms});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().reason, Reason::deadline);
+  bool called = false;
+  gate.async_acquire({.deadline = clock.now() + 201ms}, [&](Result<Permit>) { called = true; });
+  EXPECT_FALSE(called);  // it waits
+  EXPECT_EQ(gate.snapshot().waiting, 5u);
+  EXPECT_EQ(gate.acquire({.deadline = clock.now()}).error().reason, Reason::deadline);
+  gate.close();
+}
+
+TEST(AcquireAll, GivesBackWhatItTookWhenALaterGateRefuses) {
+  Gate outer{{.name = "outer", .max_concurrent = 1}};
+  Gate inner{{.name = "inner", .max_concurrent = 1}};
+  {
+    auto both = acquire_all({}, outer, inner);
+    ASSERT_TRUE(both);
+    EXPECT_EQ(outer.snapshot().in_flight, 1u);
+    EXPECT_EQ(inner.snapshot().in_flight, 1u);
+  }
+  auto held = inner.acquire();
+  auto neither = acquire_all({}, outer, inner);
+  ASSERT_FALSE(neither);
+  EXPECT_EQ(neither.error().name, "inner");
+  EXPECT_EQ(outer.snapshot().in_flight, 0u);
+}
+
+TEST(Wrap, LiftsTheSignatureToAResult) {
+  Gate gate{{.max_concurrent = 1}};
+  auto twice = wrap(gate, [&](int x) {
+    EXPECT_EQ(gate.snapshot().in_flight, 1u);
+    return 2 * x;
+  });
+  static_assert(std::is_same_v<decltype(twice(1)), Result<int>>);
+  EXPECT_EQ(twice(21).value(), 42);
+  auto permit = gate.acquire();
+  EXPECT_EQ(twice(21).error().reason, Reason::concurrency_limit);
+}
+
+}  // namespace
+}  // namespace bulkhead

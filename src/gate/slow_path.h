@@ -1,0 +1,445 @@
+// slow_path.h - the turnstile beyond its two atomic operations: the line, hand-off, resize, close, drain.
+//
+// Every function that changes something runs under the turnstile's lock, is short, and calls nobody: those it
+// decides are collected in a Wakes and told by the caller after the lock is gone. The invariants are in
+// bulkhead/detail/turnstile.h.
+#pragma once
+
+#include "bulkhead/detail/turnstile.h"
+
+namespace bulkhead::detail {
+
+template <class Mutex>
+class Hold {
+ public:
+  explicit Hold(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Hold() { mutex_.unlock(); }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+template <class P>
+Turnstile<P>::Turnstile(const Setup& setup) noexcept
+    : word_(word::quiet + word::bias + setup.limit - setup.reserve),
+      observed_(setup.observed),
+      limit_(setup.limit),
+      reserve_(setup.reserve),
+      max_queue_(setup.max_queue),
+      fairness_(setup.fairness),
+      max_barge_ns_(setup.max_barge_ns) {}
+
+// ---- the line ----
+
+template <class P>
+Waiter<P>* Turnstile<P>::head() const noexcept {
+  for (const List& tier : tiers_)
+    if (tier.first) return tier.first;
+  return nullptr;
+}
+
+template <class P>
+void Turnstile<P>::push(Waiter& w) noexcept {
+  List& list = tiers_[static_cast<std::size_t>(w.tier)];
+  w.next = nullptr;
+  w.prev = list.last;
+  (list.last ? list.last->next : list.first) = &w;
+  list.last = &w;
+  w.queued = true;
+  line_.store(line_.load(std::memory_order_relaxed) + line::one(w.tier), std::memory_order_release);
+}
+
+template <class P>
+void Turnstile<P>::unlink(Waiter& w) noexcept {
+  List& list = tiers_[static_cast<std::size_t>(w.tier)];
+  (w.prev ? w.prev->next : list.first) = w.next;
+  (w.next ? w.next->prev : list.last) = w.prev;
+  w.queued = false;
+  if (poked_ == &w) poked_ = nullptr;
+  line_.store(line_.load(std::memory_order_relaxed) - line::one(w.tier), std::memory_order_release);
+}
+
+template <class P>
+void Turnstile<P>::decide(Waiter& w, Verdict verdict) noexcept {
+  w.verdict = verdict;
+  w.in_flight = in_flight();
+  w.waiting = waiting();
+}
+
+template <class P>
+bool Turnstile<P>::starved(const Waiter* w, std::int64_t now) const noexcept {
+  return fairness_ == Fairness::adaptive && w && now - w->since > max_barge_ns_;
+}
+
+template <class P>
+bool Turnstile<P>::fits(const Waiter& w) const noexcept {
+  const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;
+  return word::room(word_.load(std::memory_order_relaxed)) + reserve >= w.cost;
+}
+
+template <class P>
+bool Turnstile<P>::hopeless(const Waiter& w) const noexcept {
+  const std::uint32_t reserve = w.tier == Priority::critical ? 0 : reserve_.load(std::memory_order_relaxed);
+  return w.cost > limit_.load(std::memory_order_relaxed) - reserve;
+}
+
+// Takes the units of `w` whatever quiet says. The lock keeps limit and reserve still; the word may still
+// move.
+template <class P>
+bool Turnstile<P>::take(const Waiter& w) noexcept {
+  const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;
+  if (w.cost > 1) begin();
+  bool taken = false;
+  std::uint64_t x = word_.load(std::memory_order_relaxed);
+  while (word::room(x) + reserve >= w.cost && !taken)
+    taken = word_.compare_exchange_weak(x, x - w.cost, std::memory_order_acquire, std::memory_order_relaxed);
+  if (w.cost > 1) {
+    if (taken) add_heavy(w.cost - 1);
+    end();
+  }
+  return taken;
+}
+
+// ---- serving it ----
+
+// Gives what is free to those who are next. In the loose modes a thread is only woken to try for itself, one
+// at a time, so that the units stay usable by others while it wakes; whoever needs no waking gets them
+// directly.
+template <class P>
+void Turnstile<P>::serve(std::int64_t now, Wakes& wakes) noexcept {
+  while (Waiter* w = head()) {
+    if (loose() && w->is_thread && !starved(w, now)) {
+      if (!poked_ && fits(*w)) {
+        poked_ = w;
+        w->signal.store(Waiter::poked, std::memory_order_release);
+        wakes.poke = &w->signal;
+      }
+      return;
+    }
+    if (!take(*w)) return;
+    unlink(*w);
+    decide(*w, Verdict::admitted);
+    wakes.push(*w);
+  }
+}
+
+// Brings the quiet bit in line with the state. True: it was cleared just now, so look at `room` again (L1).
+template <class P>
+bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
+  const Waiter* w = head();
+  const bool nobody_waits = !w || (poked_ && !starved(w, now));
+  const bool quiet = nobody_waits && !drains_ && !closed_.load(std::memory_order_relaxed);
+  if (quiet == quiet_) return false;
+  quiet_ = quiet;
+  if (quiet)
+    slow_releases_ += word::released(word_.fetch_add(word::quiet, std::memory_order_acq_rel));
+  else
+    slow_releases_ -= word::released(word_.fetch_sub(word::quiet, std::memory_order_acq_rel));
+  return !quiet;
+}
+
+template <class P>
+void Turnstile<P>::attend(std::int64_t now, Wakes& wakes) noexcept {
+  do serve(now, wakes);
+  while (settle_quiet(now));
+  check_idle(wakes);
+}
+
+template <class P>
+bool Turnstile<P>::idle() const noexcept {
+  const std::uint64_t w = word_.load(std::memory_order_acquire);
+  const std::uint32_t on_the_way = slow_releases_ + (quiet_ ? 0 : word::released(w));
+  return !head() && on_the_way == 0 &&
+         word::room(w) >=
+             std::int64_t{limit_.load(std::memory_order_relaxed)} - reserve_.load(std::memory_order_relaxed);
+}
+
+template <class P>
+void Turnstile<P>::check_idle(Wakes& wakes) noexcept {
+  if (!drains_ || !idle()) return;
+  Drain* last = drains_;
+  while (last->next) last = last->next;
+  last->next = static_cast<Drain*>(wakes.idle);
+  wakes.idle = drains_;
+  drains_ = nullptr;
+  settle_quiet(0);  // the line is empty: the time does not matter
+}
+
+template <class P>
+void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
+  P::point("release.before_lock");
+  Hold hold(mutex_);
+  --slow_releases_;
+  attend(now, wakes);
+}
+
+// ---- joining and leaving it ----
+
+template <class P>
+Verdict Turnstile<P>::turned_away(Priority tier, std::uint32_t cost, bool may_queue) const noexcept {
+  const std::uint64_t w = word_.load(std::memory_order_acquire);
+  const bool full = word::room(w) < static_cast<std::int64_t>(cost) &&
+                    (tier != Priority::critical || reserve_.load(std::memory_order_relaxed) == 0);
+  if (!(w & word::quiet) && closed()) return rejected(Reason::shutdown);
+  const std::uint32_t max = max_queue();
+  if (!may_queue || max == 0) return full ? rejected(Reason::concurrency_limit) : Verdict::pending;
+  // In line are only those this call may not overtake nor evict, and their number is the most allowed.
+  // Without fifo it could barge, so it must have been full at the same instant: the word did not change in
+  // between.
+  const std::uint64_t l = line_.load(std::memory_order_acquire);
+  if (line::total(l) < max || line::below(l, tier) > 0) return Verdict::pending;
+  if (loose() && !(full && word_.load(std::memory_order_acquire) == w)) return Verdict::pending;
+  if (cost > 1) return Verdict::pending;  // might be above the limit, which is another reason
+  return rejected(Reason::queue_limit);
+}
+
+template <class P>
+Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wakes& wakes) noexcept {
+  Hold hold(mutex_);
+  const auto reject = [&](Reason reason) {
+    decide(w, rejected(reason));
+    return rejected(reason);
+  };
+  if (closed_.load(std::memory_order_relaxed)) return reject(Reason::shutdown);
+  if (const Verdict early = w.early; early != Verdict::pending) return reject(reason_of(early));
+
+  const std::uint64_t l = line_.load(std::memory_order_relaxed);
+  const std::uint32_t ahead = line::total(l) - line::below(l, w.tier);
+  if ((ahead == 0 || (loose() && !starved(head(), now))) && take(w)) {
+    decide(w, Verdict::admitted);
+    return Verdict::admitted;
+  }
+  if (hopeless(w)) return reject(Reason::concurrency_limit);
+  if (terms.may_queue && terms.mean_hold > 0) {
+    const std::int64_t limit = limit_.load(std::memory_order_relaxed);
+    if (static_cast<double>(ahead) * static_cast<double>(terms.mean_hold) / static_cast<double>(limit) >
+        static_cast<double>(terms.time_left))
+      return reject(Reason::deadline);
+  }
+  const std::uint32_t max = max_queue_.load(std::memory_order_relaxed);
+  if (!terms.may_queue || max == 0) return reject(Reason::concurrency_limit);
+  const bool line_is_full = line::total(l) >= max;
+  if (line_is_full && line::below(l, w.tier) == 0) return reject(Reason::queue_limit);
+  if (!terms.may_wait) return reject(Reason::timeout);
+
+  if (line_is_full) {  // the newest of the lowest tier makes room
+    std::size_t lowest = kPriorities - 1;
+    while (!tiers_[lowest].last) --lowest;
+    Waiter& victim = *tiers_[lowest].last;
+    unlink(victim);
+    decide(victim, rejected(Reason::evicted));
+    wakes.push(victim);
+  }
+  w.since = now;
+  push(w);
+  P::point("enter.before_recheck");
+  attend(now, wakes);
+  wakes.remove(w);  // if it was its turn already, its owner learns so from the return value
+  return w.verdict;
+}
+
+template <class P>
+bool Turnstile<P>::withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& wakes) noexcept {
+  P::point("withdraw.before_lock");
+  Hold hold(mutex_);
+  if (!w.queued) {
+    if (w.verdict == Verdict::pending) w.early = rejected(reason);
+    return false;
+  }
+  unlink(w);
+  decide(w, rejected(reason));
+  attend(now, wakes);
+  return true;
+}
+
+template <class P>
+template <class Now, class Park, class Tell>
+bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, Tell&& tell) noexcept {
+  for (;;) {
+    std::uint32_t s = w.signal.load(std::memory_order_acquire);
+    if (s == Waiter::done) return false;
+    if (s == Waiter::poked) {
+      w.signal.compare_exchange_strong(s, Waiter::sleeping, std::memory_order_acquire,
+                                       std::memory_order_acquire);
+      Wakes wakes;
+      bool admitted = false;
+      {
+        P::point("wait.poked");
+        const std::int64_t t = now();
+        Hold hold(mutex_);
+        if (w.verdict == Verdict::pending) {
+          if (poked_ == &w) poked_ = nullptr;
+          admitted = head() == &w && take(w);
+          if (admitted) {
+            unlink(w);
+            decide(w, Verdict::admitted);
+          }
+          attend(t, wakes);
+          // attend may have decided w itself: then it is in `wakes` and told like any other
+        }
+      }
+      tell(wakes);
+      if (admitted) return true;
+      continue;
+    }
+    if (until == forever) {
+      park(w.signal, s, until);
+      continue;
+    }
+    const std::int64_t t = now();
+    if (t < until) {
+      park(w.signal, s, until);
+      continue;
+    }
+    Wakes wakes;
+    const bool left = withdraw(w, Reason::timeout, t, wakes);
+    tell(wakes);
+    if (left) return true;
+    until = forever;  // decided already: it keeps what it was given, and the word is on its way
+  }
+}
+
+template <class P>
+void Turnstile<P>::publish(Waiter& w) noexcept {
+  if (!w.is_thread) return w.complete(w);
+  auto* signal = &w.signal;
+  signal->store(Waiter::done, std::memory_order_release);
+  P::wake(signal);  // an address only: the waiter may be gone
+}
+
+template <class P>
+void Turnstile<P>::finish(Wakes& wakes) noexcept {
+  if (wakes.poke) P::wake(wakes.poke);
+  for (auto* drain = static_cast<Drain*>(wakes.idle); drain;) {
+    Drain* next = drain->next;
+    auto* signal = &drain->signal;
+    signal->store(Waiter::done, std::memory_order_release);
+    P::wake(signal);
+    drain = next;
+  }
+  wakes.poke = nullptr;
+  wakes.idle = nullptr;
+}
+
+// ---- changing the shape ----
+
+template <class P>
+void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64_t now,
+                          Wakes& wakes) noexcept {
+  Hold hold(mutex_);
+  const std::int64_t before =
+      std::int64_t{limit_.load(std::memory_order_relaxed)} - reserve_.load(std::memory_order_relaxed);
+  const std::int64_t after = std::int64_t{limit} - reserve;
+  begin();
+  word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);
+  limit_.store(limit, std::memory_order_release);
+  reserve_.store(reserve, std::memory_order_release);
+  end();
+  for (List& tier : tiers_) {
+    for (Waiter* w = tier.first; w;) {
+      Waiter* next = w->next;
+      if (hopeless(*w)) {
+        unlink(*w);
+        decide(*w, rejected(Reason::concurrency_limit));
+        wakes.push(*w);
+      }
+      w = next;
+    }
+  }
+  attend(now, wakes);
+}
+
+template <class P>
+void Turnstile<P>::resize_queue(std::uint32_t max_queue) noexcept {
+  Hold hold(mutex_);
+  max_queue_.store(max_queue, std::memory_order_release);
+}
+
+template <class P>
+bool Turnstile<P>::close(Wakes& wakes) noexcept {
+  Hold hold(mutex_);
+  if (closed_.load(std::memory_order_relaxed)) return false;
+  closed_.store(true, std::memory_order_release);
+  while (Waiter* w = head()) {
+    unlink(*w);
+    decide(*w, rejected(Reason::shutdown));
+    wakes.push(*w);
+  }
+  attend(0, wakes);
+  return true;
+}
+
+template <class P>
+bool Turnstile<P>::join_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept {
+  Hold hold(mutex_);
+  drain.next = drains_;
+  drains_ = &drain;
+  attend(now, wakes);  // clears quiet, so that the last release comes by; finds it idle if it is
+  return drains_ != nullptr;
+}
+
+template <class P>
+bool Turnstile<P>::leave_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept {
+  Hold hold(mutex_);
+  for (Drain** d = &drains_; *d; d = &(*d)->next) {
+    if (*d != &drain) continue;
+    *d = drain.next;
+    attend(now, wakes);
+    return true;
+  }
+  return false;
+}
+
+// ---- reading ----
+
+template <class P>
+std::uint32_t Turnstile<P>::in_flight() const noexcept {
+  const std::int64_t open =
+      std::int64_t{limit_.load(std::memory_order_relaxed)} - reserve_.load(std::memory_order_relaxed);
+  const std::int64_t used = open - word::room(word_.load(std::memory_order_relaxed));
+  return used > 0 ? static_cast<std::uint32_t>(used) : 0;
+}
+
+template <class P>
+typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
+  Numbers n{};
+  // Bounded, so that a storm of failing calls cannot hold a reader: the last try is then at most a few calls
+  // off.
+  for (int tries = 0; tries < 1000; ++tries) {
+    const std::uint32_t ended = ended_.load(std::memory_order_acquire);
+    const std::uint64_t w = word_.load(std::memory_order_acquire);
+    const std::uint64_t anchor = anchor_.load(std::memory_order_acquire);
+    n.limit = limit_.load(std::memory_order_acquire);
+    const std::int64_t reserve = reserve_.load(std::memory_order_acquire);
+    const std::int64_t heavy = heavy_.load(std::memory_order_acquire);
+    n.failed = failed_.load(std::memory_order_acquire);
+    n.line = line_.load(std::memory_order_acquire);
+    const bool still = begun_.load(std::memory_order_acquire) == ended;
+
+    const std::int64_t used = std::int64_t{n.limit} - reserve - word::room(w);
+    n.underflow = still && used < 0;
+    n.in_flight = used < 0 ? 0 : static_cast<std::uint32_t>(used);
+    n.permits = used - heavy < 0 ? 0 : static_cast<std::uint32_t>(used - heavy);
+    // signed: a reader may hold a word older than the anchor
+    const auto since = static_cast<std::int32_t>(word::released(w) - static_cast<std::uint32_t>(anchor));
+    n.released = anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(since));
+    if (n.failed > n.released) n.failed = n.released;
+    if (still) break;
+  }
+  n.max_queue = max_queue();
+  n.closed = closed();
+  return n;
+}
+
+template <class P>
+void Turnstile<P>::refresh_anchor() noexcept {
+  Hold hold(mutex_);
+  const std::uint64_t w = word_.load(std::memory_order_acquire);
+  const std::uint64_t anchor = anchor_.load(std::memory_order_relaxed);
+  anchor_.store(anchor + (word::released(w) - static_cast<std::uint32_t>(anchor)), std::memory_order_release);
+  quarter_.store(w >> 62, std::memory_order_relaxed);
+}
+
+}  // namespace bulkhead::detail
