@@ -1,0 +1,77 @@
+// histogram.h - counts durations in buckets that grow by 2^(1/8), so any quantile is right within about 4.5
+// %.
+//
+//   base::Histogram waits;
+//   waits.record(1'300'000);                                // ns
+//   auto last = waits.counts();  ...  auto window = waits.counts();  window -= last;
+//   window.quantile(0.99);                                  // of what was recorded in between
+//
+// Bucket i holds the values in (2^((i-1)/8), 2^(i/8)] ns: the bounds of a Prometheus native histogram of
+// schema 3. Bucket 0 holds 0 and 1; the last one everything above 73 minutes.
+// Threads: any may record and read at once. A reading taken meanwhile may lack records that are under way.
+// Cost: recording is two relaxed additions; nothing allocates; 2.7 KiB.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace bulkhead::base {
+
+class Histogram {
+ public:
+  static constexpr std::size_t kPerOctave = 8;
+  static constexpr std::size_t kBuckets = 42 * kPerOctave + 1;
+
+  // A plain copy: to merge those of several histograms, to subtract an earlier one, to ask for quantiles.
+  struct Counts {
+    std::array<std::uint64_t, kBuckets> buckets{};
+    std::uint64_t sum = 0;  // of the recorded values, ns
+
+    std::uint64_t count() const noexcept;
+    // The middle of the bucket of the ceil(q * count)-th smallest value; 0 when nothing was recorded.
+    std::uint64_t quantile(double q) const noexcept;
+    double mean() const noexcept;
+    Counts& operator+=(const Counts& other) noexcept;
+    Counts& operator-=(const Counts& earlier) noexcept;
+  };
+
+  Histogram() = default;
+  Histogram(const Histogram&) = delete;
+  Histogram& operator=(const Histogram&) = delete;
+
+  // Relaxed throughout: each number stands for itself, nothing is published through it.
+  void record(std::uint64_t ns) noexcept {
+    buckets_[bucket_of(ns)].fetch_add(1, std::memory_order_relaxed);
+    sum_.fetch_add(ns, std::memory_order_relaxed);
+  }
+  void merge(const Counts& other) noexcept;
+  void reset() noexcept;  // records that come in meanwhile may be lost or kept
+
+  Counts counts() const noexcept;
+  std::uint64_t count() const noexcept { return counts().count(); }
+  std::uint64_t quantile(double q) const noexcept { return counts().quantile(q); }
+
+  static constexpr std::size_t bucket_of(std::uint64_t ns) noexcept {
+    if (ns <= 1) return 0;
+    const auto octave = static_cast<std::size_t>(std::bit_width(ns) - 1);
+    const std::uint64_t mantissa = ns << (63 - octave);
+    std::size_t i = octave * kPerOctave;
+    for (const std::uint64_t bound : kBounds) i += mantissa > bound;
+    return i < kBuckets ? i : kBuckets - 1;
+  }
+  static double upper_bound(std::size_t bucket) noexcept;  // ns
+
+ private:
+  // 2^63 * 2^(k/8), rounded down.
+  static constexpr std::array<std::uint64_t, kPerOctave> kBounds{
+      0x8000000000000000, 0x8b95c1e3ea8bd6e6, 0x9837f0518db8a96f, 0xa5fed6a9b15138ea,
+      0xb504f333f9de6484, 0xc5672a115506dadd, 0xd744fccad69d6af4, 0xeac0c6e7dd24392e};
+
+  std::array<std::atomic<std::uint64_t>, kBuckets> buckets_{};
+  std::atomic<std::uint64_t> sum_{0};
+};
+
+}  // namespace bulkhead::base
