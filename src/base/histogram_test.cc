@@ -11,14 +11,16 @@
 namespace bulkhead::base {
 namespace {
 
+double quantile(const Histogram& histogram, double q) { return static_cast<double>(histogram.quantile(q)); }
+
 TEST(Histogram, EveryValueLiesWithinItsBucket) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 100'000; ++i) {
     const std::uint64_t v = (random() >> (random() % 40)) >> 22;  // below 2^42
     const std::size_t b = Histogram::bucket_of(v);
-    EXPECT_LE(v, Histogram::upper_bound(b)) << v;
+    EXPECT_LE(static_cast<double>(v), Histogram::upper_bound(b)) << v;
     if (b > 0) {
-      EXPECT_GT(v, Histogram::upper_bound(b - 1)) << v;
+      EXPECT_GT(static_cast<double>(v), Histogram::upper_bound(b - 1)) << v;
     }
   }
 }
@@ -45,8 +47,8 @@ TEST(Histogram, QuantilesAreRightWithinFivePercent) {
   }
   std::sort(exact.begin(), exact.end());
   for (const double q : {0.001, 0.1, 0.5, 0.9, 0.99, 0.999, 1.0}) {
-    const double wanted = exact[static_cast<std::size_t>(std::ceil(q * exact.size())) - 1];
-    EXPECT_NEAR(histogram.quantile(q), wanted, 0.05 * wanted) << q;
+    const double wanted = exact[static_cast<std::size_t>(std::ceil(q * 20'000)) - 1];
+    EXPECT_NEAR(quantile(histogram, q), wanted, 0.05 * wanted) << q;
   }
 }
 
@@ -67,8 +69,8 @@ TEST(Histogram, MergedOnesAnswerAsOne) {
   fast.merge(slow.counts());
   EXPECT_EQ(fast.counts().buckets, both.counts().buckets);
   EXPECT_EQ(fast.counts().sum, both.counts().sum);
-  EXPECT_NEAR(fast.quantile(0.99), 1e6, 5e4);
-  EXPECT_NEAR(fast.quantile(0.991), 1e9, 5e7);
+  EXPECT_NEAR(quantile(fast, 0.99), 1e6, 5e4);
+  EXPECT_NEAR(quantile(fast, 0.991), 1e9, 5e7);
 }
 
 TEST(Histogram, TheDifferenceOfTwoReadingsIsTheWindowBetween) {
@@ -79,7 +81,7 @@ TEST(Histogram, TheDifferenceOfTwoReadingsIsTheWindowBetween) {
   auto window = histogram.counts();
   window -= before;
   EXPECT_EQ(window.count(), 10u);
-  EXPECT_NEAR(window.quantile(0.99), 80, 4);
+  EXPECT_NEAR(static_cast<double>(window.quantile(0.99)), 80, 4);
   EXPECT_EQ(window.mean(), 80);
   histogram.reset();
   EXPECT_EQ(histogram.count(), 0u);
