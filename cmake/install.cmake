@@ -6,7 +6,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/bulkhead)
 install(TARGETS bulkhead EXPORT bulkhead-targets
   ARCHIVE COMPONENT bulkhead-dev
   LIBRARY COMPONENT bulkhead-dev
-  FILE_SET HEADERS COMPONENT bulkhead-dev)
+  FILE_SET HEADERS COMPONENT bulkhead-dev
+  FILE_SET detail COMPONENT bulkhead-dev)
 install(EXPORT bulkhead-targets NAMESPACE bulkhead:: DESTINATION ${package_dir} COMPONENT bulkhead-dev)
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/bulkhead-config.cmake.in
