@@ -1,0 +1,192 @@
+// model_gate.h - what a gate must do, said as plainly as possible, for the property test to compare with.
+//
+// One thread, no atomics, no cleverness: the line is a vector in the order of arrival, every question is
+// answered by looking at all of it. It is meant to be checked by reading it beside the contract in gate.h.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <ranges>
+#include <vector>
+
+#include "bulkhead/gate.h"
+
+namespace bulkhead::model {
+
+enum class Fact : std::uint8_t { admit, reject, release, resize, close };
+
+// What the hooks must report.
+struct Entry {
+  Fact fact;
+  Priority tier = Priority::normal;
+  Reason reason{};  // of a rejection
+  std::uint32_t in_flight, waiting, limit, max_queue;
+  bool operator==(const Entry&) const = default;
+};
+
+// What a caller must be told.
+struct Answer {
+  int id;
+  bool admitted;
+  Reason reason{};
+  std::uint32_t in_flight = 0, waiting = 0, limit = 0, max_queue = 0;  // of a rejection
+  bool operator==(const Answer&) const = default;
+};
+
+struct Call {
+  int id;
+  Priority tier;
+  std::uint32_t cost;
+  bool queues;             // false: try_acquire
+  bool stopped;            // its stop_token has fired already
+  std::int64_t timeout;    // ns; forever: no limit
+  std::int64_t deadline;   // ns since the epoch; forever: none
+  std::int64_t mean_hold;  // ns; 0: unknown
+  std::int64_t since = 0, until = 0;
+};
+
+struct ModelGate {
+  static constexpr std::int64_t forever = INT64_MAX;
+
+  // The shape
+  Fairness fairness;
+  std::uint32_t limit, max_queue, reserve_percent;
+  std::int64_t max_barge;
+  // The state
+  std::int64_t now;
+  bool closed = false;
+  std::vector<Call> running{}, line{};
+  // What has been seen of it
+  std::uint64_t released = 0, failed = 0, double_releases = 0;
+  std::map<Reason, std::uint64_t> rejected{};
+  std::vector<Entry> log{};
+  std::vector<Answer> answers{};
+
+  std::uint32_t in_flight() const {
+    std::uint32_t units = 0;
+    for (const Call& c : running) units += c.cost;
+    return units;
+  }
+  std::uint32_t waiting() const { return static_cast<std::uint32_t>(line.size()); }
+  std::uint32_t waiting(Priority tier) const {
+    return static_cast<std::uint32_t>(std::ranges::count(line, tier, &Call::tier));
+  }
+  // The share is rounded up, but never takes all of the limit.
+  std::uint32_t reserve() const { return std::min((limit * reserve_percent + 99) / 100, limit - 1); }
+  std::uint32_t most(Priority tier) const { return tier == Priority::critical ? limit : limit - reserve(); }
+  bool fits(const Call& c) const { return in_flight() + c.cost <= most(c.tier); }
+
+  auto head() { return std::ranges::min_element(line, {}, &Call::tier); }  // of equals, the oldest
+  bool head_is_starved() {
+    return fairness == Fairness::adaptive && !line.empty() && now - head()->since > max_barge;
+  }
+  auto ahead(const Call& c) const {
+    return std::ranges::count_if(line, [&](const Call& w) { return w.tier <= c.tier; });
+  }
+
+  void acquire(Call c) {
+    if (closed) return reject(c, Reason::shutdown);
+    if (c.stopped) return reject(c, Reason::cancelled);
+    if (c.deadline <= now) return reject(c, Reason::deadline);
+    const bool my_turn = ahead(c) == 0 || (fairness != Fairness::fifo && !head_is_starved());
+    if (my_turn && fits(c)) return admit(c);
+    if (c.cost > most(c.tier)) return reject(c, Reason::concurrency_limit);
+    if (c.queues && c.deadline != forever && ahead(c) * c.mean_hold > (c.deadline - now) * limit)
+      return reject(c, Reason::deadline);
+    if (!c.queues || max_queue == 0) return reject(c, Reason::concurrency_limit);
+    const bool full = waiting() >= max_queue;
+    if (full && ahead(c) == waiting()) return reject(c, Reason::queue_limit);
+    if (c.timeout <= 0) return reject(c, Reason::timeout);
+    if (full) {  // the newest of the lowest tier makes room
+      const auto newest_first = std::views::reverse(line);
+      leave(std::ranges::max_element(newest_first, {}, &Call::tier)->id, Reason::evicted);
+    }
+    c.since = now;
+    c.until = std::min(c.timeout == forever ? forever : now + c.timeout, c.deadline);
+    line.push_back(c);
+  }
+
+  void release(int id, Outcome outcome) {
+    const auto c = std::ranges::find(running, id, &Call::id);
+    if (c == running.end()) return void(++double_releases);
+    const Priority tier = c->tier;
+    running.erase(c);
+    ++released;
+    if (outcome == Outcome::failure) ++failed;
+    serve();
+    note(Fact::release, tier);
+  }
+
+  void cancel(int id) {
+    if (std::ranges::find(line, id, &Call::id) == line.end()) return;
+    leave(id, Reason::cancelled);
+    serve();
+  }
+
+  void resize(std::uint32_t new_limit) {
+    limit = new_limit;
+    for (const Priority tier : {Priority::critical, Priority::normal, Priority::best_effort})
+      for (const Call& c : std::vector(line))
+        if (c.tier == tier && c.cost > most(tier)) leave(c.id, Reason::concurrency_limit);
+    serve();
+    note(Fact::resize, Priority::normal);
+  }
+
+  void resize_queue(std::uint32_t new_max_queue) {
+    max_queue = new_max_queue;
+    note(Fact::resize, Priority::normal);
+  }
+
+  void advance(std::int64_t by) {
+    const std::int64_t then = now + by;
+    while (!line.empty()) {
+      const Call next = *std::ranges::min_element(line, {}, &Call::until);
+      if (next.until > then) break;
+      now = std::max(now, next.until);
+      leave(next.id, Reason::timeout);
+      serve();
+    }
+    now = then;
+  }
+
+  void close() {
+    if (closed) return;
+    closed = true;
+    while (!line.empty()) leave(head()->id, Reason::shutdown);
+    note(Fact::close, Priority::normal);
+  }
+
+  bool idle() const { return running.empty() && line.empty(); }
+
+ private:
+  void serve() {
+    while (!line.empty() && fits(*head())) {
+      const Call c = *head();
+      line.erase(head());
+      admit(c);
+    }
+  }
+  void leave(int id, Reason reason) {
+    const auto w = std::ranges::find(line, id, &Call::id);
+    const Call c = *w;
+    line.erase(w);
+    reject(c, reason);
+  }
+  void admit(const Call& c) {
+    running.push_back(c);
+    note(Fact::admit, c.tier);
+    answers.push_back({.id = c.id, .admitted = true});
+  }
+  void reject(const Call& c, Reason reason) {
+    ++rejected[reason];
+    note(Fact::reject, c.tier, reason);
+    answers.push_back({c.id, false, reason, in_flight(), waiting(), limit, max_queue});
+  }
+  void note(Fact fact, Priority tier, Reason reason = {}) {
+    log.push_back({fact, tier, reason, in_flight(), waiting(), limit, max_queue});
+  }
+};
+
+}  // namespace bulkhead::model
