@@ -1,0 +1,69 @@
+#include <atomic>
+
+#include "bench/workload.h"
+#include "bench/workloads.h"
+
+namespace bench {
+
+// One permit, two cores. A holds it while B goes to sleep waiting for it; then A lets go. Measured from just
+// before A's release to B running inside; and what the release cost A.
+void hand_off(const Settings& settings, Results& results) {
+  const int turns = settings.quick ? 10 : 200;
+  constexpr std::int64_t until_parked_ns = 150'000;
+  Plan plan{.windows = 3, .clean_share = 0.93};
+  if (settings.quick) plan = {.rounds = 1, .windows = 1, .clean_share = 0, .patience = 1};
+
+  std::vector<const Entry*> entries;
+  std::vector<std::unique_ptr<Contender>> contenders;
+  for (const Entry& e : all_rivals()) {
+    if (!e.guarantees.waits) continue;
+    entries.push_back(&e);
+    contenders.push_back(e.make(1));
+  }
+  Table table{.workload = "hand_off",
+              .title = "hand-off to a parked thread",
+              .unit = "us",
+              .threads = 2,
+              .permits = 1,
+              .section = "",
+              .rows = {}};
+  Team team(2);
+  const auto series = take_turns(table.title, plan, contenders.size(), [&](std::size_t i) {
+    Contender& c = *contenders[i];
+    std::atomic<int> invited{0}, done{0};
+    std::atomic<std::int64_t> let_go{0};
+    std::vector<double> latency, release;
+    const Quiet quiet;
+    team.run([&](unsigned thread) {
+      for (int turn = 1; turn <= turns; ++turn) {
+        if (thread == 0) {
+          c.call([&] {
+            invited = turn;
+            const std::int64_t start = now_ns();
+            while (now_ns() - start < until_parked_ns) {
+            }
+            let_go = now_ns();
+          });
+          release.push_back(static_cast<double>(now_ns() - let_go) * 1e-3);
+          while (done != turn) {
+          }
+        } else {
+          while (invited != turn) {
+          }
+          c.call([&] { latency.push_back(static_cast<double>(now_ns() - let_go) * 1e-3); });
+          done = turn;
+        }
+      }
+    });
+    return Sample{.value = median(latency),
+                  .share = quiet.share(),
+                  .extra = {quantile(latency, 0.99), median(release)}};
+  });
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    Row& row = table.add(entries[i]->name, series[i]);
+    row.extra = {{"p99 us", series[i].median_extra(0)}, {"release us", series[i].median_extra(1)}};
+  }
+  results.push_back(std::move(table));
+}
+
+}  // namespace bench

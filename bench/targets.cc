@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include "bench/report.h"
+#include "bench/workload.h"
+
+namespace bench {
+namespace {
+
+class Checklist {
+ public:
+  explicit Checklist(const Results& results) : results_(results) {}
+
+  void at_most(double bound, std::string_view title, std::string_view ours, std::string_view theirs,
+               std::string what) {
+    const Table* t = find(results_, title);
+    if (!t) return;
+    add(*t, ours, std::move(what), bound, false, t->ratios(ours, theirs));
+  }
+  void throughput(double bound, const Table& t, std::string_view ours, std::string what) {
+    add(t, ours, std::move(what), bound, true, t.of_fastest(ours));
+  }
+  void value(double bound, std::string_view title, std::string_view design, std::string what) {
+    const Table* t = find(results_, title);
+    const Row* row = t ? t->find(design) : nullptr;
+    if (row) add(*t, design, std::move(what), bound, false, row->rounds);
+  }
+  void figure(double bound, std::string what, double measured) {
+    targets_.push_back({std::move(what), bound, false, {measured}, false});
+  }
+  std::vector<Target> done() { return std::move(targets_); }
+
+ private:
+  void add(const Table& t, std::string_view ours, std::string what, double bound, bool at_least,
+           std::vector<double> measured) {
+    if (measured.empty()) return;
+    targets_.push_back({std::move(what), bound, at_least, std::move(measured), t.find(ours)->noisy});
+  }
+
+  const Results& results_;
+  std::vector<Target> targets_;
+};
+
+constexpr std::string_view kMutexGate = "mutex gate, same guarantees";
+
+}  // namespace
+
+std::string_view Target::verdict() const {
+  const auto reached = [&](double v) { return at_least ? v >= bound : v <= bound; };
+  if (reached(median(measured))) return "PASS";
+  return std::any_of(measured.begin(), measured.end(), reached) ? "marginal" : "FAIL";
+}
+
+std::vector<Target> check_targets(const Results& results) {
+  Checklist list(results);
+  const std::string one = "admit + release, 1 thread, limit 1000",
+                    limit_1 = "admit + release, 1 thread, limit 1";
+  const std::string two = "admit + release, 2 threads, limit 1000",
+                    eight = "admit + release, 8 threads, limit 1000";
+  list.at_most(1.25, one, kGate, kFloor, "admit + release, 1 thread: against the bare pair");
+  list.at_most(1.1, one, kGate, kSemaphore, "admit + release, 1 thread: against std::counting_semaphore");
+  list.at_most(1.25, limit_1, kGate, kFloor, "the same at limit 1: against the bare pair");
+  list.at_most(1.1, limit_1, kGate, kSemaphore, "the same at limit 1: against std::counting_semaphore");
+  list.at_most(0.6, "rejection when full, 1 thread", kGate, std::string(kGate) + ": admit + release",
+               "rejection when full: against our own admit + release");
+  list.value(3, "reject storm: holder's cost while another core hammers, over its cost in peace", kGate,
+             "reject storm: the holder's cost over its cost in peace");
+  list.at_most(1.2, two, kGate, kSemaphore, "2 threads: against std::counting_semaphore");
+  list.at_most(1.5, eight, kGate, kSemaphore, "8 threads: against std::counting_semaphore");
+  for (const std::string& title : {one, two, eight})
+    list.at_most(1, title, kGate, kMutexGate, title + ": against the mutex gate");
+  for (const std::string_view mode : {kGate, kGateAdaptive, kGateBarging})
+    list.at_most(1, "hand-off to a parked thread", mode, kPosix,
+                 "hand-off, " + std::string(mode) + ": against sem_t");
+
+  for (const Table& t : results) {
+    if (t.workload != "saturation") continue;
+    if (t.section.ends_with("sleep")) list.throughput(0.85, t, kGate, t.title + ": fifo / fastest rival");
+  }
+  for (const Table& t : results)
+    if (t.workload == "saturation")
+      list.throughput(0.95, t, kGateBarging, t.title + ": barging / fastest rival");
+  for (const Table& t : results) {
+    if (t.workload != "saturation" || !t.section.starts_with("20 us")) continue;
+    list.throughput(0.9, t, kGateAdaptive, t.title + ": adaptive / fastest rival");
+    const Row* best = nullptr;
+    for (const Row& r : t.rows)
+      if (!is_ours(r.design) && (!best || r.value() < best->value())) best = &r;
+    if (const Row* ours = t.find(kGateAdaptive); ours && best)
+      list.figure(0.5, t.title + ": its worst wait / that rival's",
+                  ours->get("worst ms") / best->get("worst ms"));
+  }
+  list.value(1024, "memory", "bytes of a gate", "memory: bytes of a gate without waiters");
+  for (const char* call : {"admitted call", "rejected call", "call that waits"})
+    list.value(0, "memory", std::string("allocations per ") + call,
+               std::string("memory: allocations per ") + call);
+  return list.done();
+}
+
+}  // namespace bench
