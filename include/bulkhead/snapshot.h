@@ -50,8 +50,8 @@ struct Event {
 // call back into the gate but must not destroy it; an exception it throws is swallowed and counted
 // (Snapshot::hook_errors).
 struct Hooks {
-  std::function<void(const Event&)> on_admit, on_release, on_resize, on_close;
-  std::function<void(const Event&, Reason)> on_reject;
+  std::function<void(const Event&)> on_admit{}, on_release{}, on_resize{}, on_close{};
+  std::function<void(const Event&, Reason)> on_reject{};
 };
 
 // One permit in flight, as listed by Gate::holders().
