@@ -1,0 +1,25 @@
+// command_line.h - what was typed, understood or explained.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace bulkhead::cli {
+
+// As in docs: 0 ok, 1 failure, 2 usage.
+inline constexpr int kFailure = 1, kUsage = 2;
+
+// Parses and then calls `run`, which gives the exit code. Help and version go to standard output; whatever
+// is not understood is explained on standard error, with the nearest thing that would be.
+int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
+
+// For CLI::Option::check: "" when `text` is a number from low to high, else what is wrong and what would be
+// right.
+std::string check_number(const std::string& text, double low, double high);
+std::string check_whole_number(const std::string& text);
+
+}  // namespace bulkhead::cli

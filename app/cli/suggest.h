@@ -1,0 +1,13 @@
+// suggest.h - "did you mean ...?"
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace bulkhead::cli {
+
+// The nearest of `known` if it is near enough to be a slip of the fingers, else "".
+std::string suggest(std::string_view typed, std::span<const std::string> known);
+
+}  // namespace bulkhead::cli

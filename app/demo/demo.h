@@ -1,0 +1,22 @@
+// demo.h - `bulkhead demo`: the shop whose analytics turns slow, without bulkheads and then with them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace bulkhead::demo {
+
+struct DemoOptions {
+  double seconds = 24;
+  std::uint64_t seed = 1;
+  bool json = false;
+  bool plain = false;
+  bool colour = true;
+};
+
+inline constexpr double kMinSeconds = 4, kMaxSeconds = 600;
+
+// The exit code: 0, or 128 + the signal that ended it.
+int run_demo(const DemoOptions& options, std::string_view version);
+
+}  // namespace bulkhead::demo

@@ -1,0 +1,82 @@
+// event_loop.h - one thread on which the demo's calls sleep, wake and time out.
+//
+//   EventLoop loop;
+//   Job visit(EventLoop& loop) { co_await sleep_until(loop, arrival); ... }
+//
+// It is also the deadline driver of the gates, so arrivals, calls and timeouts all run on its thread.
+// Threads: arm, disarm and hurry from any; jobs run on the loop's own thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <coroutine>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "base/alarm_heap.h"
+#include "bulkhead/clock.h"
+
+namespace bulkhead::demo {
+
+class EventLoop final : public DeadlineDriver {
+ public:
+  EventLoop();
+  ~EventLoop();  // hurries everybody and waits for the last alarm
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  void arm(Alarm& alarm) noexcept override;
+  void disarm(Alarm& alarm) noexcept override;
+
+  // From now on every alarm is due at once: whoever sleeps wakes early and should leave.
+  void hurry() noexcept;
+  bool hurried() const noexcept { return hurried_.load(std::memory_order_relaxed); }
+  // hurry(), and no job runs any more when this returns.
+  void stop() noexcept;
+
+ private:
+  void run() noexcept;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  AlarmHeap heap_;
+  std::atomic<bool> hurried_{false};  // written under the lock; read without it as a hint
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// A coroutine that nobody waits for: it starts at once and frees itself at its end.
+struct Job {
+  struct promise_type {
+    Job get_return_object() noexcept { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() noexcept {}
+    [[noreturn]] void unhandled_exception() noexcept { std::terminate(); }
+  };
+};
+
+// Lives in the frame of the coroutine that awaits it.
+class [[nodiscard]] Sleep final : private Alarm {
+ public:
+  Sleep(EventLoop& loop, TimePoint until) noexcept : loop_(loop) { at = until; }
+
+  bool await_ready() const noexcept { return at <= std::chrono::steady_clock::now(); }
+  void await_suspend(std::coroutine_handle<> sleeper) noexcept {
+    sleeper_ = sleeper;
+    loop_.arm(*this);
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  bool expire() noexcept override { return true; }
+  void expired() noexcept override { sleeper_.resume(); }
+
+  EventLoop& loop_;
+  std::coroutine_handle<> sleeper_;
+};
+
+inline Sleep sleep_until(EventLoop& loop, TimePoint until) noexcept { return {loop, until}; }
+
+}  // namespace bulkhead::demo

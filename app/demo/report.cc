@@ -1,0 +1,111 @@
+#include "app/demo/report.h"
+
+#include <fmt/format.h>
+
+namespace bulkhead::demo {
+namespace {
+
+using cli::Paint;
+using Seconds = std::chrono::duration<double>;
+
+constexpr double kServedEnough = 0.99;
+constexpr std::uint64_t kSameLatency = 3;
+
+std::uint64_t p99(const Count& count) { return count.response.quantile(0.99); }
+
+std::string bystanders(const Story& story) {
+  std::string names;
+  for (std::size_t i = 0, left = kRoutes - 1; i < kRoutes; ++i) {
+    if (i == story.slow_route) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : left == 1 ? " and " : ", ", story.routes[i].name);
+    --left;
+  }
+  return names;
+}
+
+// The calls of every route but the slow one, while it was slow.
+Count of_bystanders(const Story& story, const ActResult& act) {
+  Count sum;
+  for (std::size_t i = 0; i < kRoutes; ++i)
+    if (i != story.slow_route) sum += act.of(i, Phase::slow);
+  return sum;
+}
+
+std::string row(const cli::Style& style, std::string_view route, std::string_view act, const Count& c) {
+  const auto time = [&](double q) {
+    return c.response.count() == 0 ? "-" : cli::duration(style, c.response.quantile(q));
+  };
+  const Paint colour = c.served_share() >= kServedEnough ? Paint::green : Paint::red;
+  return fmt::format(
+      " {}{:9}{:>7}{}{:>11}{:>11}{:>10}{:>9}\n", cli::paint(style, Paint::bold, cli::pad_right(route, 11)),
+      act, c.calls, cli::paint(style, colour, cli::pad_left(cli::percent(c.served_share()), 10)),
+      c.rejected(Reason::queue_limit), c.rejected() - c.rejected(Reason::queue_limit), time(0.5), time(0.99));
+}
+
+}  // namespace
+
+ActResult result_of(const Shop& shop) {
+  ActResult act;
+  for (std::size_t i = 0; i < kRoutes; ++i) {
+    for (std::size_t p = 0; p < kPhases; ++p) act.counts[i][p] = shop.result(i, static_cast<Phase>(p));
+    act.peak_in_flight[i] = shop.peak_in_flight(i);
+  }
+  act.peak_connections = shop.peak_connections();
+  return act;
+}
+
+bool isolated(const Results& results) {
+  for (std::size_t i = 0; i < kRoutes; ++i) {
+    if (i == results.story.slow_route) continue;
+    const Count& slow = results.with.of(i, Phase::slow);
+    if (slow.served_share() < kServedEnough) return false;
+    if (p99(slow) > kSameLatency * p99(results.with.of(i, Phase::calm))) return false;
+  }
+  return true;
+}
+
+std::string conclusion(const cli::Style& style, const Results& results) {
+  const Story& story = results.story;
+  const Count before = of_bystanders(story, results.without);
+  const Count after = of_bystanders(story, results.with);
+  const RouteSpec& first = story.routes[0];
+  const auto first_p99 = [&](const ActResult& act, Phase phase) {
+    return cli::duration(style, p99(act.of(0, phase)));
+  };
+  if (!isolated(results))
+    return fmt::format(
+        "This run does not show isolation: with bulkheads {} had {} of their calls served, {}'s p99 was {} "
+        "(calm: "
+        "{}). Was the machine busy? Try again, or longer with --seconds.",
+        bystanders(story), cli::percent(after.served_share()), first.name,
+        first_p99(results.with, Phase::slow), first_p99(results.with, Phase::calm));
+  return fmt::format(
+      "With bulkheads slow {} hurts only itself: {} had {} of their calls served instead of {}, and {}'s p99 "
+      "was {} "
+      "instead of {} (calm: {}).",
+      story.slow_spec().name, bystanders(story), cli::percent(after.served_share()),
+      cli::percent(before.served_share()), first.name, first_p99(results.with, Phase::slow),
+      first_p99(results.without, Phase::slow), first_p99(results.with, Phase::calm));
+}
+
+std::string report_table(const cli::Style& style, const Results& results) {
+  const Story& story = results.story;
+  std::string text =
+      fmt::format(" While {} was slow ({} instead of {} a call, for {:.1f} s):\n\n", story.slow_spec().name,
+                  cli::duration(style, static_cast<std::uint64_t>(story.slow_service().count())),
+                  cli::duration(style, static_cast<std::uint64_t>(story.slow_spec().service.count())),
+                  Seconds(story.slow).count());
+  text += cli::paint(style, Paint::dim, fmt::format(" {:48}{:>11}{:>19}", "", "rejected:", "response time:"));
+  text += '\n';
+  text += cli::paint(style, Paint::dim,
+                     fmt::format(" {:11}{:9}{:>7}{:>10}{:>11}{:>11}{:>10}{:>9}", "route", "bulkheads",
+                                 "calls", "served", "line full", "timed out", "p50", "p99"));
+  text += '\n';
+  for (std::size_t i = 0; i < kRoutes; ++i) {
+    text += row(style, story.routes[i].name, "without", results.without.of(i, Phase::slow));
+    text += row(style, "", "with", results.with.of(i, Phase::slow));
+  }
+  return text;
+}
+
+}  // namespace bulkhead::demo
