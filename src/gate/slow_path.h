@@ -58,7 +58,12 @@ void Turnstile<P>::unlink(Waiter& w) noexcept {
   (w.next ? w.next->prev : list.last) = w.prev;
   w.queued = false;
   if (poked_ == &w) poked_ = nullptr;
+}
+
+template <class P>
+void Turnstile<P>::leave(Waiter& w) noexcept {
   line_.store(line_.load(std::memory_order_relaxed) - line::one(w.tier), std::memory_order_release);
+  unlink(w);
 }
 
 template <class P>
@@ -94,12 +99,27 @@ bool Turnstile<P>::take(const Waiter& w) noexcept {
   bool taken = false;
   std::uint64_t x = word_.load(std::memory_order_relaxed);
   while (word::room(x) + reserve >= w.cost && !taken)
-    taken = word_.compare_exchange_weak(x, x - w.cost, std::memory_order_acquire, std::memory_order_relaxed);
+    taken = word_.compare_exchange_weak(x, x - w.cost, std::memory_order_acq_rel, std::memory_order_relaxed);
   if (w.cost > 1) {
     if (taken) add_heavy(w.cost - 1);
     end();
   }
   return taken;
+}
+
+// Gives `w`, who is in line, its units, if there is room. The line is counted down first: whoever sees the
+// units gone must not see it as long as before, or turned_away() would refuse a call that has a place.
+template <class P>
+bool Turnstile<P>::admit(Waiter& w) noexcept {
+  const std::uint64_t l = line_.load(std::memory_order_relaxed);
+  line_.store(l - line::one(w.tier), std::memory_order_release);
+  if (!take(w)) {
+    line_.store(l, std::memory_order_release);
+    return false;
+  }
+  unlink(w);
+  decide(w, Verdict::admitted);
+  return true;
 }
 
 // ---- serving it ----
@@ -118,9 +138,7 @@ void Turnstile<P>::serve(std::int64_t now, Wakes& wakes) noexcept {
       }
       return;
     }
-    if (!take(*w)) return;
-    unlink(*w);
-    decide(*w, Verdict::admitted);
+    if (!admit(*w)) return;
     wakes.push(*w);
   }
 }
@@ -228,7 +246,7 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
     std::size_t lowest = kPriorities - 1;
     while (!tiers_[lowest].last) --lowest;
     Waiter& victim = *tiers_[lowest].last;
-    unlink(victim);
+    leave(victim);
     decide(victim, rejected(Reason::evicted));
     wakes.push(victim);
   }
@@ -248,7 +266,7 @@ bool Turnstile<P>::withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& w
     if (w.verdict == Verdict::pending) w.early = rejected(reason);
     return false;
   }
-  unlink(w);
+  leave(w);
   decide(w, rejected(reason));
   attend(now, wakes);
   return true;
@@ -271,11 +289,7 @@ bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, T
         Hold hold(mutex_);
         if (w.verdict == Verdict::pending) {
           if (poked_ == &w) poked_ = nullptr;
-          admitted = head() == &w && take(w);
-          if (admitted) {
-            unlink(w);
-            decide(w, Verdict::admitted);
-          }
+          admitted = head() == &w && admit(w);
           attend(t, wakes);
           // attend may have decided w itself: then it is in `wakes` and told like any other
         }
@@ -341,7 +355,7 @@ void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64
     for (Waiter* w = tier.first; w;) {
       Waiter* next = w->next;
       if (hopeless(*w)) {
-        unlink(*w);
+        leave(*w);
         decide(*w, rejected(Reason::concurrency_limit));
         wakes.push(*w);
       }
@@ -363,7 +377,7 @@ bool Turnstile<P>::close(Wakes& wakes) noexcept {
   if (closed_.load(std::memory_order_relaxed)) return false;
   closed_.store(true, std::memory_order_release);
   while (Waiter* w = head()) {
-    unlink(*w);
+    leave(*w);
     decide(*w, rejected(Reason::shutdown));
     wakes.push(*w);
   }

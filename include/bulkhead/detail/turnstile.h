@@ -181,7 +181,8 @@ class Turnstile {
     std::uint64_t w = word_.load(std::memory_order_relaxed);
     while ((w & (word::released_one - 1)) >= word::quiet + word::bias + cost) {
       // acquire: what the call that gave these units back has written is visible to the one that takes them.
-      if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acquire, std::memory_order_relaxed)) {
+      // release: whoever reads this word sees the begin() before it.
+      if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed)) {
         if ((w >> 62) != quarter_.load(std::memory_order_relaxed)) [[unlikely]]
           refresh_anchor();
         return true;
@@ -277,6 +278,8 @@ class Turnstile {
   bool hopeless(const Waiter& w) const noexcept;
   void push(Waiter& w) noexcept;
   void unlink(Waiter& w) noexcept;
+  void leave(Waiter& w) noexcept;
+  bool admit(Waiter& w) noexcept;
   void decide(Waiter& w, Verdict verdict) noexcept;
   void serve(std::int64_t now, Wakes& wakes) noexcept;
   bool settle_quiet(std::int64_t now) noexcept;
