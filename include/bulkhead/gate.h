@@ -98,29 +98,39 @@ class Gate {
 
   // Never waits, never queues.
   Result<Permit> try_acquire(const AcquireOptions& options) noexcept {
-    if (plain(options) && turnstile_.try_pass(1)) [[likely]]
-      return admitted(options.priority, &options);
-    return try_acquire_slow(options);
+    Result<Permit> result = blank(options.priority);
+    const auto pass = plain(options) ? turnstile_.try_pass(1) : Turnstile::Pass::no;
+    if (pass != Turnstile::Pass::yes) [[unlikely]]
+      replace(result, try_acquire_else(pass, options));
+    return result;
   }
   // (A template only so that `try_acquire({})` means the one above.)
   template <std::same_as<void> T = void>
-  Result<Permit> try_acquire(std::source_location where = std::source_location::current()) noexcept {
-    if (turnstile_.try_pass(1)) [[likely]]
-      return turnstile_.observed() ? observe_default(where) : fresh(Priority::normal, Permit::held);
-    return try_acquire_refused(where);
+  [[gnu::always_inline]] Result<Permit> try_acquire(
+      std::source_location where = std::source_location::current()) noexcept {
+    Result<Permit> result = blank(Priority::normal);
+    const auto pass = turnstile_.try_pass(1);
+    if (pass != Turnstile::Pass::yes) [[unlikely]]
+      replace(result, try_acquire_else(pass, where));
+    return result;
   }
 
   // May block this thread, for as long as options.timeout and the deadline allow.
   Result<Permit> acquire(const AcquireOptions& options) noexcept {
-    if (plain(options) && turnstile_.try_pass(1)) [[likely]]
-      return admitted(options.priority, &options);
-    return acquire_slow(options);
+    Result<Permit> result = blank(options.priority);
+    const auto pass = plain(options) ? turnstile_.try_pass(1) : Turnstile::Pass::no;
+    if (pass != Turnstile::Pass::yes) [[unlikely]]
+      replace(result, acquire_else(pass, options));
+    return result;
   }
   template <std::same_as<void> T = void>
-  Result<Permit> acquire(std::source_location where = std::source_location::current()) noexcept {
-    if (turnstile_.try_pass(1)) [[likely]]
-      return turnstile_.observed() ? observe_default(where) : fresh(Priority::normal, Permit::held);
-    return acquire_slow_default(where);
+  [[gnu::always_inline]] Result<Permit> acquire(
+      std::source_location where = std::source_location::current()) noexcept {
+    Result<Permit> result = blank(Priority::normal);
+    const auto pass = turnstile_.try_pass(1);
+    if (pass != Turnstile::Pass::yes) [[unlikely]]
+      replace(result, acquire_else(pass, where));
+    return result;
   }
 
   // co_await -> Result<Permit>. A coroutine that had to wait resumes on the thread that released its units,
@@ -168,23 +178,26 @@ class Gate {
   static bool plain(const AcquireOptions& o) noexcept {
     return o.cost == 1 && o.deadline == no_deadline && !o.stop.stop_possible();
   }
-  Result<Permit> fresh(Priority priority, std::uint8_t state, std::uint32_t cost = 1) noexcept {
-    return Result<Permit>(std::in_place, Permit(this, cost, priority, state));
+  // A permit, written before the units are taken: written after, its stores would delay the release. It
+  // counts once try_pass() says yes; else the answer of an ..._else() function takes its place. That function
+  // returns it by value, so that the permit's own address stays unknown to others and it can live in
+  // registers.
+  Result<Permit> blank(Priority priority) noexcept {
+    return Result<Permit>(std::in_place, Permit(this, 1, priority, Permit::held));
   }
-  Result<Permit> admitted(Priority priority, const AcquireOptions* options) noexcept {
-    if (turnstile_.observed()) [[unlikely]]
-      return observe(*options);
-    return fresh(priority, Permit::held);
+  static void replace(Result<Permit>& blank, Result<Permit>&& answer) noexcept {
+    blank->state_ = 0;
+    blank = std::move(answer);
   }
-
-  Result<Permit> observe(const AcquireOptions& options) noexcept;
-  Result<Permit> observe_default(const std::source_location& where) noexcept;
+  Result<Permit> try_acquire_else(Turnstile::Pass pass, std::source_location where) noexcept;
+  Result<Permit> try_acquire_else(Turnstile::Pass pass, const AcquireOptions& options) noexcept;
+  Result<Permit> acquire_else(Turnstile::Pass pass, std::source_location where) noexcept;
+  Result<Permit> acquire_else(Turnstile::Pass pass, const AcquireOptions& options) noexcept;
+  Result<Permit> noted(const AcquireOptions& options) noexcept;
   Result<Permit> try_acquire_slow(const AcquireOptions& options) noexcept;
-  Result<Permit> try_acquire_refused(const std::source_location& where) noexcept;
   Result<Permit> acquire_slow(const AcquireOptions& options) noexcept;
-  Result<Permit> acquire_slow_default(const std::source_location& where) noexcept;
   void release_slow() noexcept;
-  void release_observed(Permit& permit, Outcome outcome) noexcept;
+  void release_observed(Permit::Parts permit) noexcept;
   void count_double_release() noexcept;
 
   struct Plan;
@@ -193,7 +206,8 @@ class Gate {
   std::optional<Result<Permit>> at_once(const AcquireOptions& options) noexcept;
   bool pass(const AcquireOptions& options) noexcept;
   Result<Permit> conclude(Waiter& w, const AcquireOptions& options) noexcept;
-  Result<Permit> refused(Priority priority, Reason reason) noexcept;
+  Rejection refused(Priority priority, Reason reason) noexcept;
+  Rejection refused(Priority priority, const Turnstile::Look& look) noexcept;
   Rejection rejection(Reason reason, std::uint32_t in_flight, std::uint32_t waiting) const noexcept;
   Event event(Priority priority, std::uint32_t in_flight, std::uint32_t waiting) const noexcept;
   Event event(Priority priority) const noexcept;
@@ -229,10 +243,12 @@ class Gate {
   // Calls that hold no units and yet will touch the gate: those in line, and releases that have more to do.
   std::atomic<std::uint32_t> pins_{0};
 
-  // Rejections come in storms and from all cores at once: counted apart from everything else and from each
-  // other.
+  // Rejections come in storms and from all cores at once: they are counted apart from everything else, and
+  // mostly by one thread per stripe, which then needs no atomic addition. The last stripe is for all the
+  // other threads.
   struct alignas(64) Stripe {
     std::atomic<std::uint64_t> by_reason[kReasons]{};
+    std::atomic<std::uint32_t> owner{0};  // the only thread that writes here; 0: nobody yet
   };
   static constexpr std::size_t kStripes = 4;
   Stripe rejections_[kStripes];
@@ -283,19 +299,24 @@ class AsyncAcquire : private detail::Waiter<detail::StdPlatform>, private Alarm 
 };
 
 inline bool Permit::release(Outcome outcome) noexcept {
-  if (state_ == held && outcome == Outcome::success && !failed_) [[likely]] {
-    state_ = 0;
+  if (!(state_ & held)) {
+    if (gate_) gate_->count_double_release();
+    return false;
+  }
+  if (outcome == Outcome::failure) failed_ = true;
+  drop();
+  state_ = 0;
+  return true;
+}
+
+inline void Permit::drop() noexcept {
+  if (state_ == held && !failed_) [[likely]] {
     // Nothing of the gate is touched after this, unless somebody waits.
     if (!gate_->turnstile_.give_back(1)) [[unlikely]]
       gate_->release_slow();
-    return true;
+  } else if (state_ & held) {
+    gate_->release_observed(parts());
   }
-  if (state_ & held) {
-    gate_->release_observed(*this, failed_ ? Outcome::failure : outcome);
-    return true;
-  }
-  if (gate_) gate_->count_double_release();
-  return false;
 }
 
 }  // namespace bulkhead

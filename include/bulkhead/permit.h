@@ -55,8 +55,17 @@ class [[nodiscard]] Permit {
   Permit(Gate* gate, std::uint32_t cost, Priority priority, std::uint8_t state) noexcept
       : gate_(gate), cost_(cost), priority_(priority), state_(state) {}
 
-  void drop() noexcept {
-    if (state_ & held) release(failed_ ? Outcome::failure : Outcome::success);
+  inline void drop() noexcept;
+  // What a release needs to know, by value: see Gate::blank().
+  struct Parts {
+    std::uint32_t cost, holder;
+    std::int64_t sampled_at;
+    Priority priority;
+    bool failed;
+  };
+  Parts parts() const noexcept {
+    const bool watched = state_ & observed;
+    return {cost_, watched ? holder_ : 0, watched ? sampled_at_ : 0, priority_, failed_};
   }
   void take(Permit& other) noexcept {
     gate_ = std::exchange(other.gate_, nullptr);
@@ -64,17 +73,24 @@ class [[nodiscard]] Permit {
     priority_ = other.priority_;
     state_ = std::exchange(other.state_, std::uint8_t{0});
     failed_ = other.failed_;
-    holder_ = other.holder_;
-    sampled_at_ = other.sampled_at_;
+    if (state_ & observed) {
+      holder_ = other.holder_;
+      sampled_at_ = other.sampled_at_;
+    }
   }
 
+  // Few stores, because the next atomic operation waits for them: the middle row is one word, and the last
+  // one is written only for permits that are observed.
   Gate* gate_ = nullptr;
+
   std::uint32_t cost_ = 0;
   Priority priority_ = Priority::normal;
   std::uint8_t state_ = 0;
   bool failed_ = false;
-  std::uint32_t holder_ = 0;     // the entry among the holders + 1; 0: not tracked
-  std::int64_t sampled_at_ = 0;  // ns; 0: not sampled
+  [[maybe_unused]] std::uint8_t spare_ = 0;
+
+  std::int64_t sampled_at_;  // ns; 0: not sampled
+  std::uint32_t holder_;     // the entry among the holders + 1; 0: not tracked
 };
 
 }  // namespace bulkhead

@@ -48,7 +48,7 @@ void check_queue(std::string_view gate, std::uint32_t max_queue) {
   check_range(gate, "max_queue", max_queue, 0, detail::line::max_queue);
 }
 
-const GateOptions& checked(const GateOptions& o) {
+void check(const GateOptions& o) {
   check_limit(o.name, o.max_concurrent);
   check_queue(o.name, o.max_queue);
   const auto refuse = [&](std::string_view setting, std::string_view problem) {
@@ -59,7 +59,6 @@ const GateOptions& checked(const GateOptions& o) {
   if (o.max_wait < std::chrono::nanoseconds(0))
     refuse("max_wait", "is negative: give 0 (do not wait) or more");
   if (o.max_barge < std::chrono::nanoseconds(0)) refuse("max_barge", "is negative: give 0 or more");
-  return o;
 }
 
 // A share of the limit in whole units: at least the share, but never all of it.
@@ -76,9 +75,10 @@ std::int64_t later(std::int64_t now, std::chrono::nanoseconds wait) {
 
 bool any(const Hooks& h) { return h.on_admit || h.on_release || h.on_resize || h.on_close || h.on_reject; }
 
-std::size_t stripe() noexcept {
+// Numbers threads from 1, and never gives a number twice.
+std::uint32_t thread_number() noexcept {
   static constinit std::atomic<std::uint32_t> threads{0};
-  constinit static thread_local std::uint32_t mine = 0;  // 0: this thread has none yet
+  constinit static thread_local std::uint32_t mine = 0;
   if (mine == 0) [[unlikely]]
     mine = threads.fetch_add(1, std::memory_order_relaxed) + 1;
   return mine;
@@ -87,7 +87,7 @@ std::size_t stripe() noexcept {
 }  // namespace
 
 Gate::Gate(GateOptions o)
-    : turnstile_({.limit = checked(o).max_concurrent,
+    : turnstile_({.limit = (check(o), o.max_concurrent),
                   .reserve = units(o.critical_reserve, o.max_concurrent),
                   .max_queue = o.max_queue,
                   .fairness = o.fairness,
@@ -115,14 +115,36 @@ Gate::~Gate() {
   while (pins_.load(std::memory_order_acquire) != mine) std::this_thread::yield();
 }
 
+// ---- refusing ----
+
+inline void Gate::count_rejection(Reason reason) noexcept {
+  const std::uint32_t me = thread_number();
+  const auto r = static_cast<std::size_t>(reason);
+  Stripe& mine = rejections_[me % (kStripes - 1)];
+  std::uint32_t owner = mine.owner.load(std::memory_order_relaxed);
+  if (owner == 0 && mine.owner.compare_exchange_strong(owner, me, std::memory_order_relaxed)) owner = me;
+  if (owner == me) [[likely]]
+    mine.by_reason[r].store(mine.by_reason[r].load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  else
+    rejections_[kStripes - 1].by_reason[r].fetch_add(1, std::memory_order_relaxed);
+}
+
+inline Rejection Gate::refused(Priority priority, const Turnstile::Look& look) noexcept {
+  const Reason reason = detail::reason_of(look.verdict);
+  count_rejection(reason);
+  if (observers_ && observers_->hooks.on_reject) [[unlikely]]
+    call_hook([&] { observers_->hooks.on_reject(event(priority, look.in_flight, look.waiting), reason); });
+  return {reason, name_, look.in_flight, look.limit, look.waiting, look.max_queue};
+}
+
 // ---- acquiring ----
 
 std::int64_t Gate::slow_now() const noexcept { return fairness_ == Fairness::adaptive ? now_ns() : 0; }
 
 bool Gate::pass(const AcquireOptions& options) noexcept {
-  if (options.cost <= 1) return turnstile_.try_pass(1);
+  if (options.cost <= 1) return turnstile_.try_pass(1) != Turnstile::Pass::no;
   turnstile_.begin();
-  const bool passed = turnstile_.try_pass(options.cost);
+  const bool passed = turnstile_.try_pass(options.cost) != Turnstile::Pass::no;
   if (passed) turnstile_.add_heavy(options.cost - 1);
   turnstile_.end();
   return passed;
@@ -133,19 +155,21 @@ bool Gate::pass(const AcquireOptions& options) noexcept {
 std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bool may_queue,
                                                Plan& plan) noexcept {
   const Priority priority = options.priority;
-  if (turnstile_.closed()) return refused(priority, Reason::shutdown);
-  if (options.stop.stop_requested()) return refused(priority, Reason::cancelled);
+  if (turnstile_.closed()) return Result<Permit>(std::unexpect, refused(priority, Reason::shutdown));
+  if (options.stop.stop_requested())
+    return Result<Permit>(std::unexpect, refused(priority, Reason::cancelled));
   const bool has_deadline = options.deadline != no_deadline;
   if (has_deadline) {
     plan.now = now_ns();
-    if (plan.now >= options.deadline.time_since_epoch().count()) return refused(priority, Reason::deadline);
+    if (plan.now >= options.deadline.time_since_epoch().count())
+      return Result<Permit>(std::unexpect, refused(priority, Reason::deadline));
   }
-  if (pass(options)) return observe(options);
+  if (pass(options)) return noted(options);
 
   if (has_deadline && may_queue) plan.terms.mean_hold = mean_hold_.load(std::memory_order_relaxed);
   if (plan.terms.mean_hold == 0) {
-    const Verdict verdict = turnstile_.turned_away(priority, std::max(options.cost, 1u), may_queue);
-    if (verdict != Verdict::pending) return refused(priority, detail::reason_of(verdict));
+    const auto look = turnstile_.look(priority, std::max(options.cost, 1u), may_queue);
+    if (look.verdict != Verdict::pending) return Result<Permit>(std::unexpect, refused(priority, look));
   }
   const auto timeout = options.timeout == gate_default ? max_wait_ : options.timeout;
   if (plan.now == 0 && may_queue && (timeout != wait_forever || fairness_ == Fairness::adaptive))
@@ -165,10 +189,44 @@ std::optional<Result<Permit>> Gate::at_once(const AcquireOptions& options) noexc
   return decide_now(options, true, plan);
 }
 
-Result<Permit> Gate::try_acquire_refused(const std::source_location& where) noexcept {
-  const Verdict verdict = turnstile_.turned_away(Priority::normal, 1, false);
-  if (verdict != Verdict::pending) return refused(Priority::normal, detail::reason_of(verdict));
-  return try_acquire_slow({.where = where});
+// A plain call that did not pass is mostly refused at sight, without a lock; what needs more takes the long
+// way.
+Result<Permit> Gate::try_acquire_else(Turnstile::Pass pass, std::source_location where) noexcept {
+  if (pass == Turnstile::Pass::no) {
+    const auto look = turnstile_.look(Priority::normal, 1, false);
+    if (look.verdict != Verdict::pending)
+      return Result<Permit>(std::unexpect, refused(Priority::normal, look));
+  }
+  const AcquireOptions options{.where = where};
+  return pass == Turnstile::Pass::noted ? noted(options) : try_acquire_slow(options);
+}
+
+Result<Permit> Gate::try_acquire_else(Turnstile::Pass pass, const AcquireOptions& options) noexcept {
+  if (pass == Turnstile::Pass::no && plain(options)) {
+    const auto look = turnstile_.look(options.priority, 1, false);
+    if (look.verdict != Verdict::pending)
+      return Result<Permit>(std::unexpect, refused(options.priority, look));
+  }
+  return pass == Turnstile::Pass::noted ? noted(options) : try_acquire_slow(options);
+}
+
+Result<Permit> Gate::acquire_else(Turnstile::Pass pass, std::source_location where) noexcept {
+  if (pass == Turnstile::Pass::no) {
+    const auto look = turnstile_.look(Priority::normal, 1, true);
+    if (look.verdict != Verdict::pending)
+      return Result<Permit>(std::unexpect, refused(Priority::normal, look));
+  }
+  const AcquireOptions options{.where = where};
+  return pass == Turnstile::Pass::noted ? noted(options) : acquire_slow(options);
+}
+
+Result<Permit> Gate::acquire_else(Turnstile::Pass pass, const AcquireOptions& options) noexcept {
+  if (pass == Turnstile::Pass::no && plain(options)) {
+    const auto look = turnstile_.look(options.priority, 1, true);
+    if (look.verdict != Verdict::pending)
+      return Result<Permit>(std::unexpect, refused(options.priority, look));
+  }
+  return pass == Turnstile::Pass::noted ? noted(options) : acquire_slow(options);
 }
 
 Result<Permit> Gate::try_acquire_slow(const AcquireOptions& options) noexcept {
@@ -183,10 +241,6 @@ Result<Permit> Gate::try_acquire_slow(const AcquireOptions& options) noexcept {
   Result<Permit> result = conclude(w, options);
   tell(wakes);
   return result;
-}
-
-Result<Permit> Gate::acquire_slow_default(const std::source_location& where) noexcept {
-  return acquire_slow({.where = where});
 }
 
 Result<Permit> Gate::acquire_slow(const AcquireOptions& options) noexcept {
@@ -230,12 +284,9 @@ void Gate::withdraw_and_tell(Waiter& w) noexcept {
 
 // ---- what a decision becomes ----
 
-Result<Permit> Gate::observe_default(const std::source_location& where) noexcept {
-  return observe({.where = where});
-}
-
-// A permit for units just taken on the fast path, with whatever watches it.
-Result<Permit> Gate::observe(const AcquireOptions& options) noexcept {
+// For units just taken on the fast path.
+Result<Permit> Gate::noted(const AcquireOptions& options) noexcept {
+  turnstile_.note_pass();
   if (observers_ && observers_->hooks.on_admit)
     call_hook([&] { observers_->hooks.on_admit(event(options.priority)); });
   Waiter w;
@@ -248,9 +299,10 @@ Result<Permit> Gate::observe(const AcquireOptions& options) noexcept {
 Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept {
   if (w.verdict != Verdict::admitted)
     return Result<Permit>(std::unexpect, rejection(detail::reason_of(w.verdict), w.in_flight, w.waiting));
-  const bool watched = turnstile_.observed() || w.cost > 1;
-  Result<Permit> permit = fresh(w.tier, watched ? Permit::held | Permit::observed : Permit::held, w.cost);
-  if (!turnstile_.observed()) return permit;
+  if (!turnstile_.observed() && w.cost == 1) return blank(w.tier);
+  Result<Permit> permit(std::in_place, Permit(this, w.cost, w.tier, Permit::held | Permit::observed));
+  permit->holder_ = 0;
+  permit->sampled_at_ = 0;
   if (observers_ && observers_->holders)
     permit->holder_ = observers_->holders->add(options.label, clock_.now(), w.tier, w.cost, options.where);
   // One call in sixteen, but every one of the first few, so that the mean is soon known.
@@ -261,13 +313,9 @@ Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept
   return permit;
 }
 
-Result<Permit> Gate::refused(Priority priority, Reason reason) noexcept {
-  count_rejection(reason);
-  const std::uint32_t in_flight = turnstile_.in_flight();
-  const std::uint32_t waiting = turnstile_.waiting();
-  if (observers_ && observers_->hooks.on_reject) [[unlikely]]
-    call_hook([&] { observers_->hooks.on_reject(event(priority, in_flight, waiting), reason); });
-  return Result<Permit>(std::unexpect, rejection(reason, in_flight, waiting));
+Rejection Gate::refused(Priority priority, Reason reason) noexcept {
+  return refused(priority, {detail::rejected(reason), turnstile_.in_flight(), turnstile_.limit(),
+                            turnstile_.waiting(), turnstile_.max_queue()});
 }
 
 Rejection Gate::rejection(Reason reason, std::uint32_t in_flight, std::uint32_t waiting) const noexcept {
@@ -330,27 +378,23 @@ void Gate::release_slow() noexcept {
 }
 
 // The units first, so that nothing that follows can keep them; then the numbers; then the hooks.
-void Gate::release_observed(Permit& permit, Outcome outcome) noexcept {
+void Gate::release_observed(Permit::Parts permit) noexcept {
   pin();
-  permit.state_ = 0;
-  const bool failed = outcome == Outcome::failure;
-  const bool bracket = failed || permit.cost_ > 1;
+  const bool bracket = permit.failed || permit.cost > 1;
   Wakes wakes;
   if (bracket) turnstile_.begin();
-  const bool quiet = turnstile_.give_back(permit.cost_);
+  const bool quiet = turnstile_.give_back(permit.cost);
   if (bracket) {
-    if (failed) turnstile_.add_failed();
-    if (permit.cost_ > 1) turnstile_.add_heavy(1 - std::int64_t{permit.cost_});
+    if (permit.failed) turnstile_.add_failed();
+    if (permit.cost > 1) turnstile_.add_heavy(1 - std::int64_t{permit.cost});
     turnstile_.end();
   }
   if (!quiet) turnstile_.after_release(slow_now(), wakes);
   announce_all(wakes);
-  if (permit.sampled_at_ != 0) sample(now_ns() - permit.sampled_at_);
-  if (observers_) {
-    if (permit.holder_ != 0) observers_->holders->remove(permit.holder_);
-    if (observers_->hooks.on_release)
-      call_hook([&] { observers_->hooks.on_release(event(permit.priority_)); });
-  }
+  if (permit.sampled_at != 0) sample(now_ns() - permit.sampled_at);
+  if (permit.holder != 0) observers_->holders->remove(permit.holder);
+  if (observers_ && observers_->hooks.on_release)
+    call_hook([&] { observers_->hooks.on_release(event(permit.priority)); });
   unpin();
   publish_all(wakes);
 }
@@ -362,11 +406,6 @@ void Gate::sample(std::int64_t held_ns) noexcept {
 }
 
 void Gate::count_double_release() noexcept { double_releases_.fetch_add(1, std::memory_order_relaxed); }
-
-void Gate::count_rejection(Reason reason) noexcept {
-  rejections_[stripe() % kStripes].by_reason[static_cast<std::size_t>(reason)].fetch_add(
-      1, std::memory_order_relaxed);
-}
 
 // ---- steering ----
 

@@ -24,11 +24,12 @@ class Hold {
 template <class P>
 Turnstile<P>::Turnstile(const Setup& setup) noexcept
     : word_(word::quiet + word::bias + setup.limit - setup.reserve),
-      observed_(setup.observed),
+      quarter_(setup.observed ? 4 : 0),
       limit_(setup.limit),
       reserve_(setup.reserve),
       max_queue_(setup.max_queue),
       fairness_(setup.fairness),
+      observed_(setup.observed),
       max_barge_ns_(setup.max_barge_ns) {}
 
 // ---- the line ----
@@ -108,7 +109,7 @@ bool Turnstile<P>::take(const Waiter& w) noexcept {
 }
 
 // Gives `w`, who is in line, its units, if there is room. The line is counted down first: whoever sees the
-// units gone must not see it as long as before, or turned_away() would refuse a call that has a place.
+// units gone must not see it as long as before, or look() would refuse a call that has a place.
 template <class P>
 bool Turnstile<P>::admit(Waiter& w) noexcept {
   const std::uint64_t l = line_.load(std::memory_order_relaxed);
@@ -196,21 +197,29 @@ void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
 // ---- joining and leaving it ----
 
 template <class P>
-Verdict Turnstile<P>::turned_away(Priority tier, std::uint32_t cost, bool may_queue) const noexcept {
+inline typename Turnstile<P>::Look Turnstile<P>::look(Priority tier, std::uint32_t cost,
+                                                      bool may_queue) const noexcept {
   const std::uint64_t w = word_.load(std::memory_order_acquire);
-  const bool full = word::room(w) < static_cast<std::int64_t>(cost) &&
-                    (tier != Priority::critical || reserve_.load(std::memory_order_relaxed) == 0);
-  if (!(w & word::quiet) && closed()) return rejected(Reason::shutdown);
-  const std::uint32_t max = max_queue();
-  if (!may_queue || max == 0) return full ? rejected(Reason::concurrency_limit) : Verdict::pending;
-  // In line are only those this call may not overtake nor evict, and their number is the most allowed.
-  // Without fifo it could barge, so it must have been full at the same instant: the word did not change in
-  // between.
   const std::uint64_t l = line_.load(std::memory_order_acquire);
-  if (line::total(l) < max || line::below(l, tier) > 0) return Verdict::pending;
-  if (loose() && !(full && word_.load(std::memory_order_acquire) == w)) return Verdict::pending;
-  if (cost > 1) return Verdict::pending;  // might be above the limit, which is another reason
-  return rejected(Reason::queue_limit);
+  const std::uint32_t limit = limit_.load(std::memory_order_relaxed);
+  const std::uint32_t reserve = reserve_.load(std::memory_order_relaxed);
+  const std::uint32_t max = max_queue();
+  const std::int64_t used = std::int64_t{limit} - reserve - word::room(w);
+  Look look{Verdict::pending, used > 0 ? static_cast<std::uint32_t>(used) : 0, limit, line::total(l), max};
+
+  const bool full = word::room(w) < std::int64_t{cost} && (tier != Priority::critical || reserve == 0);
+  if (!(w & word::quiet) && closed()) {
+    look.verdict = rejected(Reason::shutdown);
+  } else if (!may_queue || max == 0) {
+    if (full) look.verdict = rejected(Reason::concurrency_limit);
+  } else if (look.waiting >= max && line::below(l, tier) == 0 && cost == 1) {
+    // In line are only those this call may neither overtake nor evict, and as many as are allowed. Without
+    // fifo it could barge, so it must have been full at the same instant: the word did not change in between.
+    // (A cost above 1 might exceed the limit, which is another reason.)
+    if (!loose() || (full && word_.load(std::memory_order_acquire) == w))
+      look.verdict = rejected(Reason::queue_limit);
+  }
+  return look;
 }
 
 template <class P>
@@ -448,12 +457,14 @@ typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
 }
 
 template <class P>
-void Turnstile<P>::refresh_anchor() noexcept {
+void Turnstile<P>::note_pass() noexcept {
+  if (word_.load(std::memory_order_relaxed) >> 62 == (anchor_.load(std::memory_order_relaxed) >> 30 & 3))
+    return;
   Hold hold(mutex_);
   const std::uint64_t w = word_.load(std::memory_order_acquire);
   const std::uint64_t anchor = anchor_.load(std::memory_order_relaxed);
   anchor_.store(anchor + (word::released(w) - static_cast<std::uint32_t>(anchor)), std::memory_order_release);
-  quarter_.store(w >> 62, std::memory_order_relaxed);
+  if (!observed_) quarter_.store(w >> 62, std::memory_order_relaxed);
 }
 
 }  // namespace bulkhead::detail

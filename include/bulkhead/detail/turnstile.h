@@ -171,27 +171,25 @@ class Turnstile {
   Turnstile(const Turnstile&) = delete;
   Turnstile& operator=(const Turnstile&) = delete;
 
-  // Something wants to know of every admission and release (hooks, holders, sampling): kept on the hot line
-  // for the one look that an admission takes.
-  bool observed() const noexcept { return observed_; }
-
   // Takes `cost` units if there is room and nobody needs the slow path. Never waits, never writes when it
   // fails.
-  bool try_pass(std::uint32_t cost) noexcept {
+  enum class Pass : std::uint8_t { no, yes, noted };  // noted: yes, and call note_pass()
+  Pass try_pass(std::uint32_t cost) noexcept {
     std::uint64_t w = word_.load(std::memory_order_relaxed);
     while ((w & (word::released_one - 1)) >= word::quiet + word::bias + cost) {
       // acquire: what the call that gave these units back has written is visible to the one that takes them.
       // release: whoever reads this word sees the begin() before it.
-      if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed)) {
-        if ((w >> 62) != quarter_.load(std::memory_order_relaxed)) [[unlikely]]
-          refresh_anchor();
-        return true;
-      }
+      if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed))
+        return (w >> 62) == quarter_.load(std::memory_order_relaxed) ? Pass::yes : Pass::noted;
       P::pause();  // measured: a third off the cost of two cores fighting over the word
       w = word_.load(std::memory_order_relaxed);
     }
-    return false;
+    return Pass::no;
   }
+  // Keeps the 64-bit count of releases: at least once in 2^30 of them somebody passes by here.
+  void note_pass() noexcept;
+  // Something wants to know of every admission and release (hooks, holders, sampling): every pass is noted.
+  bool observed() const noexcept { return observed_; }
 
   // Gives `cost` units back. False: somebody may be waiting for them, call after_release().
   [[nodiscard]] bool give_back(std::uint32_t cost) noexcept {
@@ -209,7 +207,11 @@ class Turnstile {
   };
   Verdict enter(Waiter& w, const Terms& terms, std::int64_t now, Wakes& wakes) noexcept;
   // The same verdict without a lock where one look suffices: full, and it may not queue; or the line is full.
-  Verdict turned_away(Priority tier, std::uint32_t cost, bool may_queue) const noexcept;
+  struct Look {
+    Verdict verdict;  // `pending`: it takes more than a look, call enter()
+    std::uint32_t in_flight, limit, waiting, max_queue;
+  };
+  Look look(Priority tier, std::uint32_t cost, bool may_queue) const noexcept;
 
   // Parks the calling thread until `w` is decided or `until` (ns) comes; then it leaves the line with
   // `timeout`. park(signal, value, until) parks while signal == value; tell(wakes) publishes. True: this
@@ -286,13 +288,12 @@ class Turnstile {
   void attend(std::int64_t now, Wakes& wakes) noexcept;
   void check_idle(Wakes& wakes) noexcept;
   bool idle() const noexcept;
-  void refresh_anchor() noexcept;
 
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
   alignas(64) typename P::template Atomic<std::uint64_t> word_;
-  typename P::template Atomic<std::uint64_t> quarter_{
-      0};  // the top two bits of `released` at the last refresh
-  const bool observed_;
+  // The top two bits of `released` when it was last noted; 4, which they never are, if every pass is to be
+  // noted.
+  typename P::template Atomic<std::uint64_t> quarter_;
 
   // Read by rejections and snapshots, written seldom.
   alignas(64) typename P::template Atomic<std::uint32_t> limit_;
@@ -300,6 +301,7 @@ class Turnstile {
   typename P::template Atomic<std::uint32_t> max_queue_;
   typename P::template Atomic<bool> closed_{false};
   const Fairness fairness_;
+  const bool observed_;
   typename P::template Atomic<std::uint64_t> line_{0};
   typename P::template Atomic<std::uint64_t> anchor_{0};  // `released` in 64 bits, at most 2^30 releases ago
   typename P::template Atomic<std::uint32_t> begun_{0};
