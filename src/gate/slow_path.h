@@ -112,6 +112,7 @@ bool Turnstile<P>::take(const Waiter& w) noexcept {
 // units gone must not see it as long as before, or look() would refuse a call that has a place.
 template <class P>
 bool Turnstile<P>::admit(Waiter& w) noexcept {
+  if (!fits(w)) return false;
   const std::uint64_t l = line_.load(std::memory_order_relaxed);
   line_.store(l - line::one(w.tier), std::memory_order_release);
   if (!take(w)) {
