@@ -34,33 +34,69 @@ std::vector<std::string> known_words(CLI::App& app, bool option) {
   return words;
 }
 
-void explain_unknown(CLI::App& app, const std::string& word) {
+std::string did_you_mean(CLI::App& app, const std::string& word) {
   CLI::App& command = chosen(app);
   const bool option = word.starts_with("-");
+  if (const std::string nearest = suggest(word, known_words(command, option)); !nearest.empty())
+    return nearest;
+  if (!option || &command != &app) return "";
+  for (CLI::App* other : app.get_subcommands([](CLI::App*) { return true; }))
+    if (const std::string nearest = suggest(word, known_words(*other, true)); !nearest.empty())
+      return fmt::format("{} {} {}", app.get_name(), other->get_name(), nearest);
+  return "";
+}
+
+std::string explain_unknown(CLI::App& app, const std::string& word) {
   const std::string bare = word.substr(0, word.find('='));
-  std::string text = fmt::format("{}: unknown {} \"{}\"", full_name(app),
-                                 option             ? "option"
-                                 : &command == &app ? "command"
-                                                    : "argument",
-                                 bare);
-  if (const std::string nearest = suggest(bare, known_words(command, option)); !nearest.empty())
-    text += fmt::format("; did you mean \"{}\"?", nearest);
-  fmt::print(stderr, "{}\nTry: {} --help\n", text, full_name(app));
+  const char* kind = word.starts_with("-") ? "option" : &chosen(app) == &app ? "command" : "argument";
+  const std::string nearest = did_you_mean(app, bare);
+  return fmt::format("unknown {} \"{}\"{}", kind, bare,
+                     nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
 }
 
 int explain(CLI::App& app, const CLI::ParseError& error) {
-  if (const auto* extras = dynamic_cast<const CLI::ExtrasError*>(&error)) {
-    const auto unknown = app.remaining(true);
-    explain_unknown(app, unknown.empty() ? extras->what() : unknown.front());
-  } else {
-    fmt::print(stderr, "{}: {}\nTry: {} --help\n", full_name(app), error.what(), full_name(app));
+  std::string what = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    if (const auto unknown = app.remaining(true); !unknown.empty())
+      what = explain_unknown(app, unknown.front());
+  } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
+    what = what.substr(0, what.find(':')) + " needs a value";
   }
+  fmt::print(stderr, "{}: {}\nTry: {} --help\n", full_name(app), what, full_name(app));
   return kUsage;
 }
+
+// CLI11's, without the remarks it adds to options, and with one line for each command.
+class HelpFormat final : public CLI::Formatter {
+ public:
+  std::string make_subcommand(const CLI::App* command) const override {
+    const std::string about = command->get_description();
+    return fmt::format("  {:<26}{}\n", command->get_name(), about.substr(0, about.find('\n')));
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";
+    return ' ' + option->get_type_name();
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::string standard = option->get_default_str();
+    return option->get_description() + (standard.empty() ? "" : fmt::format(" (default {})", standard));
+  }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    return '\n' + CLI::Formatter::make_usage(app, std::move(name));
+  }
+};
 
 }  // namespace
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
+  const auto format = std::make_shared<HelpFormat>();
+  format->column_width(28);
+  format->label("SUBCOMMAND", "COMMAND");
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    command->formatter(format);
+    command->group("Commands");
+  }
+  app.formatter(format);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version

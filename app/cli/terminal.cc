@@ -50,12 +50,13 @@ Style style_of(int fd, bool want_colour) noexcept {
   return {.colour = terminal && want_colour && env("NO_COLOR").empty(), .utf8 = terminal && utf8_locale()};
 }
 
-void write_all(int fd, std::string_view text) noexcept {
+bool write_all(int fd, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno != EINTR) return;
+    if (n < 0 && errno != EINTR) return false;
     if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
   }
+  return true;
 }
 
 CatchSignals::CatchSignals() noexcept {
@@ -63,7 +64,10 @@ CatchSignals::CatchSignals() noexcept {
   struct sigaction action{};
   action.sa_handler = [](int signal) { caught_signal = signal; };
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &previous[i]);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], nullptr, &previous[i]);
+    if (previous[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);  // nohup stays nohup
+  }
 }
 
 CatchSignals::~CatchSignals() {
@@ -95,14 +99,19 @@ FullScreen::~FullScreen() {
 void FullScreen::draw(std::string_view lines) {
   const Size size = terminal_size(fd_);
   std::string out = "\x1b[?2026h\x1b[H";  // one update, on terminals that know how to
-  for (std::size_t row = 0; row < size.rows && !lines.empty(); ++row) {
-    const std::size_t end = std::min(lines.find('\n'), lines.size());
+  for (std::size_t row = 0; row < size.rows; ++row) {
     if (row > 0) out += "\r\n";
-    out += clip(lines.substr(0, end), size.columns);
-    out += "\x1b[K";
+    if (lines.empty()) {
+      out += "\x1b[J";
+      break;
+    }
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    const std::string line = clip(lines.substr(0, end), size.columns);
+    out += line;
+    if (width(line) < size.columns) out += "\x1b[K";  // in a full line it would take the last character
     lines.remove_prefix(std::min(end + 1, lines.size()));
   }
-  write_all(fd_, out + "\x1b[J\x1b[?2026l");
+  write_all(fd_, out + "\x1b[?2026l");
 }
 
 char FullScreen::wait_for_key(std::chrono::milliseconds at_most) noexcept {

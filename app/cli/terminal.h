@@ -23,7 +23,7 @@ Size terminal_size(int fd) noexcept;
 // Colours only on a terminal, and not with NO_COLOR or TERM=dumb; more than ASCII only in a UTF-8 locale.
 Style style_of(int fd, bool want_colour = true) noexcept;
 
-void write_all(int fd, std::string_view text) noexcept;
+bool write_all(int fd, std::string_view text) noexcept;  // false: see errno
 
 // SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process, for as long as this lives.
 class CatchSignals {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 
 namespace bulkhead::cli {
@@ -66,10 +67,20 @@ std::string clip(std::string_view text, std::size_t columns) {
 }
 
 std::string wrap(std::string_view text, std::size_t columns, std::string_view indent) {
+  constexpr std::array<std::string_view, 5> units{"ms", "s", "us", "µs", "%"};
   std::string wrapped;
   std::size_t at = 0;
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
+    std::size_t end = std::min(text.find(' '), text.size());
+    for (const std::string_view unit : units) {  // a number and its unit stay together
+      const std::string_view rest = text.substr(std::min(end + 1, text.size()));
+      const bool ends =
+          rest.size() <= unit.size() || !std::isalnum(static_cast<unsigned char>(rest[unit.size()]));
+      if (rest.starts_with(unit) && ends) {
+        end = std::min(text.find(' ', end + 1), text.size());
+        break;
+      }
+    }
     const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (word.empty()) continue;

@@ -1,11 +1,13 @@
 #include "app/demo/demo.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <optional>
+#include <system_error>
 
+#include "app/cli/command_line.h"
 #include "app/cli/terminal.h"
 #include "app/demo/report.h"
 #include "app/demo/viewer.h"
@@ -33,7 +35,7 @@ std::optional<ActResult> play(const Story& story, Bulkheads bulkheads, Viewer& v
 }
 
 std::string closing(const cli::Style& style, const Results& results, std::size_t columns) {
-  return '\n' + report_table(style, results) + '\n' +
+  return '\n' + report_table(style, results, columns) + '\n' +
          cli::paint(style, isolated(results) ? cli::Paint::bold_green : cli::Paint::bold_red,
                     cli::wrap(conclusion(style, results), columns - 1, " ")) +
          "\n\n"
@@ -45,7 +47,7 @@ std::string closing(const cli::Style& style, const Results& results, std::size_t
 }  // namespace
 
 int run_demo(const DemoOptions& options, std::string_view version) {
-  cli::Style style = cli::style_of(STDOUT_FILENO, options.colour);
+  cli::Style style = cli::style_of(STDOUT_FILENO, !options.no_colour);
   if (options.plain) style = {};
   const Story story = story_of(options.seconds, options.seed);
   std::optional<ActResult> without, with;
@@ -64,9 +66,13 @@ int run_demo(const DemoOptions& options, std::string_view version) {
     return signal != 0 ? 128 + signal : 0;
   }
   const Results results{story, *without, *with};
-  cli::write_all(STDOUT_FILENO, options.json
-                                    ? report_json(results, version)
-                                    : closing(style, results, cli::terminal_size(STDOUT_FILENO).columns));
+  const std::string text = options.json ? report_json(results, version)
+                                        : closing(style, results, cli::terminal_size(STDOUT_FILENO).columns);
+  if (!cli::write_all(STDOUT_FILENO, text)) {
+    const std::string why = std::generic_category().message(errno);
+    cli::write_all(STDERR_FILENO, fmt::format("bulkhead demo: cannot write the results: {}\n", why));
+    return cli::kFailure;
+  }
   return 0;
 }
 

@@ -11,7 +11,7 @@ struct DemoOptions {
   std::uint64_t seed = 1;
   bool json = false;
   bool plain = false;
-  bool colour = true;
+  bool no_colour = false;
 };
 
 inline constexpr double kMinSeconds = 4, kMaxSeconds = 600;

@@ -31,15 +31,28 @@ Count of_bystanders(const Story& story, const ActResult& act) {
   return sum;
 }
 
-std::string row(const cli::Style& style, std::string_view route, std::string_view act, const Count& c) {
+// The columns after the names; `narrow` leaves some out.
+std::string cells(bool narrow, std::string_view calls, std::string_view served, std::string_view full,
+                  std::string_view late, std::string_view p50, std::string_view p99) {
+  if (narrow) return cli::pad_left(served, 9) + cli::pad_left(p99, 9);
+  return cli::pad_left(calls, 7) + cli::pad_left(served, 10) + cli::pad_left(full, 11) +
+         cli::pad_left(late, 11) + cli::pad_left(p50, 10) + cli::pad_left(p99, 9);
+}
+
+std::string row(const cli::Style& style, bool narrow, std::string_view route, std::string_view act,
+                const Count& c) {
   const auto time = [&](double q) {
     return c.response.count() == 0 ? "-" : cli::duration(style, c.response.quantile(q));
   };
-  const Paint colour = c.served_share() >= kServedEnough ? Paint::green : Paint::red;
+  const auto rejected = [&](std::uint64_t n) {
+    return cli::paint(style, n == 0 ? Paint::dim : Paint::none, std::to_string(n));
+  };
+  const Paint colour = c.served_share() >= kServedEnough ? Paint::bold_green : Paint::bold_red;
+  const std::uint64_t full = c.rejected(Reason::queue_limit);
   return fmt::format(
-      " {}{:9}{:>7}{}{:>11}{:>11}{:>10}{:>9}\n", cli::paint(style, Paint::bold, cli::pad_right(route, 11)),
-      act, c.calls, cli::paint(style, colour, cli::pad_left(cli::percent(c.served_share()), 10)),
-      c.rejected(Reason::queue_limit), c.rejected() - c.rejected(Reason::queue_limit), time(0.5), time(0.99));
+      " {}{:9}{}\n", cli::paint(style, Paint::bold, cli::pad_right(route, 11)), act,
+      cells(narrow, std::to_string(c.calls), cli::paint(style, colour, cli::percent(c.served_share())),
+            rejected(full), rejected(c.rejected() - full), time(0.5), time(0.99)));
 }
 
 }  // namespace
@@ -88,22 +101,24 @@ std::string conclusion(const cli::Style& style, const Results& results) {
       first_p99(results.without, Phase::slow), first_p99(results.with, Phase::calm));
 }
 
-std::string report_table(const cli::Style& style, const Results& results) {
+std::string report_table(const cli::Style& style, const Results& results, std::size_t columns) {
   const Story& story = results.story;
-  std::string text =
-      fmt::format(" While {} was slow ({} instead of {} a call, for {:.1f} s):\n\n", story.slow_spec().name,
+  const bool narrow = columns < 79;
+  std::string text = cli::wrap(
+      fmt::format("While {} was slow ({} instead of {} a call, for {:.1f} s):", story.slow_spec().name,
                   cli::duration(style, static_cast<std::uint64_t>(story.slow_service().count())),
                   cli::duration(style, static_cast<std::uint64_t>(story.slow_spec().service.count())),
-                  Seconds(story.slow).count());
-  text += cli::paint(style, Paint::dim, fmt::format(" {:48}{:>11}{:>19}", "", "rejected:", "response time:"));
-  text += '\n';
-  text += cli::paint(style, Paint::dim,
-                     fmt::format(" {:11}{:9}{:>7}{:>10}{:>11}{:>11}{:>10}{:>9}", "route", "bulkheads",
-                                 "calls", "served", "line full", "timed out", "p50", "p99"));
-  text += '\n';
+                  Seconds(story.slow).count()),
+      columns - 1, " ");
+  text += "\n\n";
+  const auto heading = [&](std::string_view route, std::string_view act, const std::string& others) {
+    text += cli::paint(style, Paint::dim, fmt::format(" {:11}{:9}{}", route, act, others)) + '\n';
+  };
+  if (!narrow) heading("", "", cells(narrow, "", "", "rejected,", "rejected,", "response", "response"));
+  heading("route", "bulkheads", cells(narrow, "calls", "served", "line full", "timed out", "p50", "p99"));
   for (std::size_t i = 0; i < kRoutes; ++i) {
-    text += row(style, story.routes[i].name, "without", results.without.of(i, Phase::slow));
-    text += row(style, "", "with", results.with.of(i, Phase::slow));
+    text += row(style, narrow, story.routes[i].name, "without", results.without.of(i, Phase::slow));
+    text += row(style, narrow, "", "with", results.with.of(i, Phase::slow));
   }
   return text;
 }

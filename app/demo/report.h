@@ -31,7 +31,7 @@ struct Results {
 bool isolated(const Results& results);
 std::string conclusion(const cli::Style& style, const Results& results);
 
-std::string report_table(const cli::Style& style, const Results& results);
+std::string report_table(const cli::Style& style, const Results& results, std::size_t columns);
 std::string report_json(const Results& results, std::string_view version);
 
 }  // namespace bulkhead::demo

@@ -63,7 +63,7 @@ std::string setting(const Story& story, Bulkheads bulkheads) {
   std::string shares;
   for (const RouteSpec& route : story.routes)
     shares += fmt::format("{}{} {}", shares.empty() ? "" : ", ", route.name, route.share);
-  return "the same connections and line, divided: " + shares;
+  return "connections and line divided: " + shares;
 }
 
 Remark remark(const Scene& scene) {

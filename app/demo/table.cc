@@ -46,13 +46,13 @@ std::vector<Column> columns_of(const cli::Style& style, const Scene& scene, std:
   return {
       {"", "route", 9, 1, 0, true,
        [&](const Row& r) { return cli::paint(style, r.total ? Paint::dim : Paint::bold, r.name); }},
-      {"in flight", "", bar_width, 1, 1, true,
+      {"running", "", bar_width, 1, 1, true,
        [&style, bar_width](const Row& r) {
          const double share = r.limit ? static_cast<double>(r.in_flight) / r.limit : 0;
          const Paint colour = share >= 1 ? Paint::red : share >= 0.8 ? Paint::yellow : Paint::green;
          return cli::paint(style, colour, cli::bar(style, share, bar_width));
        }},
-      {"in flight", "", 7, 1, 0, false,
+      {"running", "", 7, 1, 0, false,
        [](const Row& r) { return fmt::format("{}/{}", r.in_flight, r.limit); }},
       {"in", "line", 4, 2, 4, false, [count](const Row& r) { return count(r.waiting, Paint::yellow); }},
       {"served", "/s", 6, 1, 0, false,
@@ -99,8 +99,9 @@ std::string headings(const cli::Style& style, const std::vector<Column>& columns
     while (end < columns.size() && !columns[i].group.empty() && columns[end].group == columns[i].group)
       span += columns[end].gap + columns[end].width, ++end;
     const std::string group(columns[i].group);
-    groups += std::string(columns[i].gap, ' ');
-    groups += columns[i].left ? cli::pad_right(group, span) : cli::pad_left(group, span);
+    const std::size_t gap = columns[i].gap;
+    groups += columns[i].left ? std::string(gap, ' ') + cli::pad_right(group, span)
+                              : cli::pad_left(group, gap + span);
     for (; i < end; ++i) names += aligned(columns[i], std::string(columns[i].name));
   }
   return cli::paint(style, Paint::dim, groups) + '\n' + cli::paint(style, Paint::dim, names) + '\n';

@@ -53,13 +53,14 @@ class LiveTable final : public Viewer {
     text += ' ' + cli::paint(style_, Paint::cyan, cli::bar(style_, share_done(scene), columns - 2)) + "\n\n";
     text += ' ' + cli::paint(style_, Paint::inverse, fmt::format(" {} ", title(scene.bulkheads)));
     text += fmt::format("  act {} of 2\n", scene.bulkheads == Bulkheads::on ? 2 : 1);
-    text += ' ' + setting(*scene.story, scene.bulkheads) + '\n';
+    text += cli::wrap(setting(*scene.story, scene.bulkheads), columns - 1, " ") + '\n';
     return text + ' ' + cli::paint(style_, bad ? Paint::yellow : Paint::none, headline(style_, scene)) + '\n';
   }
 
   std::string foot(const Scene& scene, std::size_t columns) const {
     const Remark said = remark(scene);
     std::string text = cli::wrap(said.text, columns - 1, " ");
+    if (text.find('\n') == text.npos) text += '\n';  // what follows stays in its place
     text = cli::paint(style_, said.bad ? Paint::bold_red : Paint::bold_green, text) + "\n\n";
     if (scene.bulkheads == Bulkheads::on && !worst_.empty())
       text += cli::paint(style_, Paint::dim, cli::wrap(worst_, columns - 1, " ")) + '\n';

@@ -1,0 +1,65 @@
+import unittest
+
+from program import ESCAPE, main, run
+
+
+class HelpAndVersion(unittest.TestCase):
+    def test_bare_call_shows_help_and_what_to_type_next(self):
+        done = run()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("Commands:", done.stdout)
+        self.assertEqual(done.stdout.splitlines()[-1], "Try: bulkhead demo")
+
+    def test_help_has_examples_before_options_and_fits_a_screen(self):
+        for arguments in (["--help"], ["-h"], ["demo", "--help"]):
+            done = run(*arguments)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertLess(done.stdout.index("Examples:"), done.stdout.index("Options:"))
+            self.assertLessEqual(len(done.stdout.splitlines()), 24)
+            self.assertLessEqual(max(map(len, done.stdout.splitlines())), 88)
+            self.assertNotIn(ESCAPE, done.stdout)
+
+    def test_version(self):
+        done = run("--version")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"^bulkhead \d+\.\d+\.\d+\n$")
+
+
+class Mistakes(unittest.TestCase):
+    def check(self, arguments, *texts):
+        done = run(*arguments)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+        for text in texts:
+            self.assertIn(text, done.stderr)
+
+    def test_an_unknown_command_gets_a_suggestion(self):
+        self.check(["dmeo"], 'unknown command "dmeo"; did you mean "demo"?', "bulkhead --help")
+
+    def test_a_far_off_command_gets_none(self):
+        done = run("xyzzy")
+        self.assertEqual(done.returncode, 2)
+        self.assertNotIn("did you mean", done.stderr)
+
+    def test_an_unknown_option_gets_a_suggestion(self):
+        self.check(["demo", "--secnds", "5"], 'unknown option "--secnds"; did you mean "--seconds"?', "bulkhead demo --help")
+        self.check(["demo", "--secnds=5"], 'did you mean "--seconds"?')
+
+    def test_an_option_in_the_wrong_place_names_the_right_one(self):
+        self.check(["--json"], 'did you mean "bulkhead demo --json"?')
+
+    def test_a_bad_value_names_the_option_the_value_and_what_is_allowed(self):
+        for value in ("abc", "1", "601", "-3", "nan", "inf", "5s", ""):
+            self.check(["demo", f"--seconds={value}"], "--seconds")
+        self.check(["demo", "--seconds", "1"], '--seconds: "1" is not a number from 4 to 600')
+        self.check(["demo", "--seed", "x"], '--seed: "x" is not a whole number')
+
+    def test_a_missing_value_and_a_contradiction_are_named(self):
+        self.check(["demo", "--seconds"], "--seconds needs a value")
+        self.check(["demo", "--json", "--plain"], "--json excludes --plain")
+
+    def test_an_argument_too_many_is_named(self):
+        self.check(["demo", "now"], 'unknown argument "now"')
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""What `bulkhead demo` claims, checked on real runs. The margins are wide: the machine may be small and busy."""
+import json
+import signal
+import subprocess
+import time
+import unittest
+
+from program import ESCAPE, PROGRAM, main, run
+
+BYSTANDERS = ["checkout", "browse", "admin"]
+SHARES = {"checkout": 50, "browse": 30, "analytics": 15, "admin": 5}
+
+
+class BulkheadsIsolateTheSlowRoute(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        done = run("demo", "--json", "--seconds", "8")
+        assert done.returncode == 0, done.stderr
+        cls.stderr = done.stderr
+        cls.document = json.loads(done.stdout)  # the document and nothing else
+        cls.without, cls.with_ = ({r["name"]: r for r in act["routes"]} for act in cls.document["acts"])
+
+    def slow(self, act, route):
+        return act[route]["phases"]["slow"]
+
+    def test_the_document_has_its_documented_form(self):
+        self.assertEqual(self.document["schema"], "bulkhead.demo/1")
+        self.assertEqual([act["bulkheads"] for act in self.document["acts"]], [False, True])
+        self.assertEqual(self.stderr, "")
+        for act in (self.without, self.with_):
+            self.assertEqual(list(act), list(SHARES))
+            for route in act.values():
+                self.assertEqual(list(route["phases"]), ["calm", "slow", "recovered"])
+
+    def test_every_call_is_accounted_for(self):
+        for act in (self.without, self.with_):
+            for route in act.values():
+                for phase in route["phases"].values():
+                    self.assertEqual(phase["calls"], phase["served"] + phase["rejected"])
+                    self.assertEqual(phase["rejected"], sum(phase["rejected_by_reason"].values()))
+
+    def test_both_acts_get_the_same_calls(self):
+        for name in SHARES:
+            for phase in ("calm", "slow", "recovered"):
+                self.assertEqual(self.without[name]["phases"][phase]["calls"], self.with_[name]["phases"][phase]["calls"])
+            self.assertGreater(self.slow(self.with_, name)["calls"], 10)
+
+    def test_no_limit_is_ever_exceeded(self):
+        for act in self.document["acts"]:
+            self.assertLessEqual(act["peak_connections"], 100)
+            for route in act["routes"]:
+                self.assertLessEqual(route["peak_in_flight"], route["max_concurrent"])
+        self.assertEqual({name: r["max_concurrent"] for name, r in self.with_.items()}, SHARES)
+
+    def test_a_calm_shop_serves_everybody_with_or_without_bulkheads(self):
+        for act in (self.without, self.with_):
+            for name in SHARES:
+                self.assertGreaterEqual(act[name]["phases"]["calm"]["served_share"], 0.99, name)
+
+    def test_without_bulkheads_everybody_starves(self):
+        self.assertEqual(self.document["acts"][0]["peak_connections"], 100)
+        self.assertGreaterEqual(self.without["analytics"]["peak_in_flight"], 60)
+        for name in BYSTANDERS:
+            self.assertLess(self.slow(self.without, name)["served_share"], 0.8, name)
+        for name in ("checkout", "browse"):  # admin has too few calls for a p99
+            calm = self.without[name]["phases"]["calm"]["response_ms"]["p99"]
+            self.assertGreater(self.slow(self.without, name)["response_ms"]["p99"], 2.5 * calm, name)
+
+    def test_with_bulkheads_only_the_slow_route_suffers(self):
+        for name in BYSTANDERS:
+            slow = self.slow(self.with_, name)
+            self.assertGreaterEqual(slow["served_share"], 0.99, name)
+            calm = self.with_[name]["phases"]["calm"]["response_ms"]["p99"]
+            self.assertLess(slow["response_ms"]["p99"], 3 * calm + 100, name)
+        self.assertLess(self.slow(self.with_, "analytics")["served_share"], 0.5)
+        self.assertEqual(self.with_["analytics"]["peak_in_flight"], 15)
+
+    def test_the_slow_route_is_slow_in_both_acts(self):
+        for act in (self.without, self.with_):
+            self.assertGreater(self.slow(act, "analytics")["response_ms"]["p99"], 1000)
+            self.assertLess(self.slow(act, "analytics")["served_share"], 0.8)
+
+    def test_recovery_serves_the_bystanders_again(self):
+        for name in BYSTANDERS:
+            self.assertGreater(self.without[name]["phases"]["recovered"]["served_share"], 0.5, name)
+
+
+class PlainOutput(unittest.TestCase):
+    def test_lines_without_escapes_and_a_table_at_the_end(self):
+        # Even where everything would suggest a colourful terminal.
+        done = run("demo", "--seconds", "5", TERM="xterm-256color", LANG="C.UTF-8")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertNotIn(ESCAPE, done.stdout)
+        self.assertTrue(done.stdout.isascii())
+        for text in ("Act 1 of 2, without bulkheads", "Act 2 of 2, with bulkheads", "analytics has turned slow: 20 ms -> 3.00 s"):
+            self.assertIn(text, done.stdout)
+        table = done.stdout[done.stdout.index("While analytics was slow"):].splitlines()
+        rows = [line.split() for line in table if "without" in line or line.strip().startswith("with ")]
+        names = [row[0] for row in rows if row[1] == "without"]
+        self.assertEqual(names, ["checkout", "browse", "analytics", "admin"])
+        self.assertIn("Next:", table[-3])
+        self.assertLessEqual(max(map(len, table)), 80)
+
+
+class Interruption(unittest.TestCase):
+    def check(self, number):
+        with subprocess.Popen([PROGRAM, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertIn("A shop", process.stdout.readline())  # it runs
+            started = time.monotonic()
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + number)
+        self.assertIn("ended early", errors)
+        self.assertLess(time.monotonic() - started, 20)  # it does not play to the end
+
+    def test_ctrl_c_ends_it_with_130(self):
+        self.check(signal.SIGINT)
+
+    def test_sigterm_ends_it_with_143(self):
+        self.check(signal.SIGTERM)
+
+    def test_a_full_disk_is_reported(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, "demo", "--json", "--seconds", "4"], stdout=full, stderr=subprocess.PIPE, text=True,
+                                  timeout=120)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write the results: No space left on device", done.stderr)
+
+
+if __name__ == "__main__":
+    main()
