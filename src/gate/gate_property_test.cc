@@ -96,7 +96,7 @@ class SideBySide {
                .limit = shape.limit,
                .max_queue = shape.max_queue,
                .reserve_percent = shape.reserve_percent,
-               .max_barge = shape.max_barge * kStep,
+               .max_barge = max_barge(),
                .now = clock_.now().time_since_epoch().count()},
         gate_(options(fairness)) {}
 
@@ -189,6 +189,9 @@ class SideBySide {
     Task task{};
   };
 
+  // A few nanoseconds more, so that a call may come exactly when it is over.
+  std::int64_t max_barge() const { return shape_.max_barge * (kStep + 1) + 1; }
+
   GateOptions options(Fairness fairness) {
     GateOptions o{
         .name = "model",
@@ -197,7 +200,7 @@ class SideBySide {
         .max_wait = shape_.max_wait == kForever ? wait_forever : nanoseconds(shape_.max_wait * kStep),
         .critical_reserve = shape_.reserve_percent / 100.0,
         .fairness = fairness,
-        .max_barge = nanoseconds(shape_.max_barge * kStep),
+        .max_barge = nanoseconds(max_barge()),
         .measure_service = shape_.measure,
         .track_holders = shape_.holders,
         .clock = &clock_};
