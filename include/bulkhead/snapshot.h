@@ -6,7 +6,8 @@
 //
 // Exactness: in_flight, permits, limits, admitted, released, succeeded and failed are of one instant and
 // always add up; the other counters are exact too, but each is read for itself. Cost: taking a snapshot is a
-// pure read of a few cache lines; it never takes a lock and never allocates.
+// pure read of a few cache lines; it never takes a lock and never allocates. If a thread lost its core in the
+// middle of a call that failed or costs more than 1, it lets that thread run first (0.1 s at most).
 #pragma once
 
 #include <array>

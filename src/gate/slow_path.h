@@ -188,6 +188,19 @@ void Turnstile<P>::check_idle(Wakes& wakes) noexcept {
 }
 
 template <class P>
+void Turnstile<P>::keep_drains(Wakes& told, std::int64_t now, Wakes& wakes) noexcept {
+  if (!told.idle) return;
+  Hold hold(mutex_);
+  if (idle()) return;
+  auto* last = static_cast<Drain*>(told.idle);
+  while (last->next) last = last->next;
+  last->next = drains_;
+  drains_ = static_cast<Drain*>(told.idle);
+  told.idle = nullptr;
+  attend(now, wakes);
+}
+
+template <class P>
 void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
   P::point("release.before_lock");
   Hold hold(mutex_);
@@ -225,6 +238,7 @@ inline typename Turnstile<P>::Look Turnstile<P>::look(Priority tier, std::uint32
 
 template <class P>
 Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wakes& wakes) noexcept {
+  P::point("enter.before_lock");
   Hold hold(mutex_);
   const auto reject = [&](Reason reason) {
     decide(w, rejected(reason));
@@ -430,7 +444,7 @@ template <class P>
 typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
   Numbers n{};
   // Bounded, so that a storm of failing calls cannot hold a reader: the last try is then at most a few calls
-  // off.
+  // off, and says so.
   for (int tries = 0; tries < 1000; ++tries) {
     const std::uint32_t ended = ended_.load(std::memory_order_acquire);
     const std::uint64_t w = word_.load(std::memory_order_acquire);
@@ -450,6 +464,7 @@ typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
     const auto since = static_cast<std::int32_t>(word::released(w) - static_cast<std::uint32_t>(anchor));
     n.released = anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(since));
     if (n.failed > n.released) n.failed = n.released;
+    n.torn = !still;
     if (still) break;
   }
   n.max_queue = max_queue();

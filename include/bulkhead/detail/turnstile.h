@@ -239,6 +239,9 @@ class Turnstile {
   bool join_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept;  // false: idle already
   bool leave_drain(Drain& drain, std::int64_t now,
                    Wakes& wakes) noexcept;  // false: it was over, and is published
+  // Drains found to be over but not told yet (told.idle) wait on if it is no longer idle: a release hook may
+  // take the units again.
+  void keep_drains(Wakes& told, std::int64_t now, Wakes& wakes) noexcept;
 
   // Costs above 1 and failed calls change numbers beside the word. Those who do so stand between begin() and
   // end(), and a reader that finds nobody between them has read one consistent instant. It also holds the
@@ -256,6 +259,7 @@ class Turnstile {
     std::uint32_t in_flight, permits, limit, max_queue;
     std::uint64_t line, released, failed;
     bool closed, underflow;
+    bool torn;  // somebody stood between begin() and end() all the while: the numbers may not match
   };
   Numbers read() const noexcept;
 
