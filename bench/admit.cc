@@ -41,12 +41,7 @@ Plan plan_for(const Settings& settings, unsigned threads) {
     plan.windows = 5;
     plan.clean_share = 0.92;
   }
-  if (settings.quick) {
-    plan.rounds = 1;
-    plan.windows = 2;
-    plan.patience = 1;
-  }
-  return plan;
+  return settings.apply(plan);
 }
 
 std::int64_t window_for(const Settings& settings, unsigned threads) {
@@ -68,9 +63,6 @@ void admit(const Settings& settings, Results& results) {
     unsigned threads, limit;
   };
   for (const auto [threads, limit] : {Case{1, 1000}, Case{1, 1}, Case{2, 1000}, Case{8, 1000}}) {
-    std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
-    for (const Entry& e : all_rivals())
-      if (!same_path(e.name)) contenders.emplace_back(e.name, e.make(limit));
     Table table{.workload = "admit",
                 .title = "admit + release, " + count(threads, "thread") + ", limit " + std::to_string(limit),
                 .unit = "ns",
@@ -78,6 +70,10 @@ void admit(const Settings& settings, Results& results) {
                 .permits = limit,
                 .section = "empty",
                 .rows = {}};
+    if (!settings.wants(table.title)) continue;
+    std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
+    for (const Entry& e : all_rivals())
+      if (!same_path(e.name)) contenders.emplace_back(e.name, e.make(limit));
     add_table(results, std::move(table), plan_for(settings, threads), window_for(settings, threads),
               contenders, false);
   }
@@ -85,11 +81,6 @@ void admit(const Settings& settings, Results& results) {
 
 void reject(const Settings& settings, Results& results) {
   for (const unsigned threads : {1u, 2u}) {
-    std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
-    for (const Entry& e : all_rivals())
-      if (e.guarantees.waits && !same_path(e.name)) contenders.emplace_back(e.name, e.make(1));
-    for (const Entry& e : all_rivals())
-      if (e.name == kGate) contenders.emplace_back(std::string(kGate) + ": admit + release", e.make(1000));
     Table table{.workload = "reject",
                 .title = "rejection when full, " + count(threads, "thread"),
                 .unit = "ns",
@@ -97,6 +88,12 @@ void reject(const Settings& settings, Results& results) {
                 .permits = 1,
                 .section = "",
                 .rows = {}};
+    if (!settings.wants(table.title)) continue;
+    std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
+    for (const Entry& e : all_rivals())
+      if (e.guarantees.waits && !same_path(e.name)) contenders.emplace_back(e.name, e.make(1));
+    for (const Entry& e : all_rivals())
+      if (e.name == kGate) contenders.emplace_back(std::string(kGate) + ": admit + release", e.make(1000));
     add_table(results, std::move(table), plan_for(settings, threads), window_for(settings, threads),
               contenders, true);
   }

@@ -10,8 +10,7 @@ namespace bench {
 void hand_off(const Settings& settings, Results& results) {
   const int turns = settings.quick ? 10 : 200;
   constexpr std::int64_t until_parked_ns = 150'000;
-  Plan plan{.windows = 3, .clean_share = 0.93};
-  if (settings.quick) plan = {.rounds = 1, .windows = 1, .clean_share = 0, .patience = 1};
+  const Plan plan{.windows = 3, .clean_share = 0.93};
 
   std::vector<const Entry*> entries;
   std::vector<std::unique_ptr<Contender>> contenders;
@@ -27,8 +26,9 @@ void hand_off(const Settings& settings, Results& results) {
               .permits = 1,
               .section = "",
               .rows = {}};
+  if (!settings.wants(table.title)) return;
   Team team(2);
-  const auto series = take_turns(table.title, plan, contenders.size(), [&](std::size_t i) {
+  const auto series = take_turns(table.title, settings.apply(plan), contenders.size(), [&](std::size_t i) {
     Contender& c = *contenders[i];
     std::atomic<int> invited{0}, done{0};
     std::atomic<std::int64_t> let_go{0};

@@ -44,12 +44,13 @@ std::vector<Series> take_turns(std::string_view title, const Plan& plan, std::si
                                const std::function<Sample(std::size_t)>& sample) {
   std::vector<Series> series(designs);
   std::fprintf(stderr, "%.*s ", static_cast<int>(title.size()), title.data());
+  unsigned patience = plan.patience;
   for (unsigned round = 0; round < plan.rounds; ++round) {
     std::vector<std::vector<Sample>> taken(designs), clean(designs);
     const auto wanting = [&] {
       return std::any_of(clean.begin(), clean.end(), [&](const auto& c) { return c.size() < plan.windows; });
     };
-    for (unsigned pass = 0; pass < plan.windows * plan.patience && wanting(); ++pass) {
+    for (unsigned pass = 0; pass < plan.windows * patience && wanting(); ++pass) {
       for (std::size_t i = 0; i < designs; ++i) {
         taken[i].push_back(sample(i));
         if (taken[i].back().share >= plan.clean_share) clean[i].push_back(taken[i].back());
@@ -64,6 +65,7 @@ std::vector<Series> take_turns(std::string_view title, const Plan& plan, std::si
         taken[i].resize((taken[i].size() + 1) / 2);
         clean[i] = taken[i];
         series[i].noisy = true;
+        patience = 1;  // a busy machine: more of the same would only take long
       }
       series[i].rounds.push_back(std::move(clean[i]));
     }

@@ -2,7 +2,7 @@
 // method.
 #include <sys/prctl.h>
 
-#include <cstring>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
@@ -12,9 +12,11 @@
 namespace {
 
 constexpr const char* usage =
-    "usage: bulkhead_bench [--quick] [--only <workload>]... [--json <path>]\n"
+    "usage: bulkhead_bench [--quick] [--only <workload>]... [--match <text>] [--rounds <n>] [--json <path>]\n"
     "  --quick   a few seconds: shows that everything works, measures nothing\n"
     "  --only    admit, reject, storm, hand_off, saturation or memory\n"
+    "  --match   only tables with this in their title, such as \"20 us\"\n"
+    "  --rounds  how many; default: 3, and 5 for saturation\n"
     "  --json    where the results go; default: bench-results.json beside the program\n";
 
 struct Workload {
@@ -39,6 +41,10 @@ int main(int argc, char** argv) {
       settings.quick = true;
     } else if (arg == "--only" && more) {
       only.push_back(argv[++i]);
+    } else if (arg == "--match" && more) {
+      settings.match = argv[++i];
+    } else if (arg == "--rounds" && more) {
+      settings.rounds = static_cast<unsigned>(std::atoi(argv[++i]));
     } else if (arg == "--json" && more) {
       json = argv[++i];
     } else {
@@ -65,8 +71,10 @@ int main(int argc, char** argv) {
   }
   const auto targets = bench::check_targets(results);
   bench::print(std::cout, results);
-  bench::print(std::cout, targets);
-  bench::print_who_wins(std::cout, results);
+  if (!settings.quick) {
+    bench::print(std::cout, targets);
+    bench::print_who_wins(std::cout, results);
+  }
   std::cout << "\n" << bench::cores() << " cores, " << (bench::now_ns() - start) / 1'000'000'000 << " s";
   if (settings.quick) std::cout << "; --quick: the figures mean nothing";
   std::cout << "\n";

@@ -16,6 +16,7 @@ std::span<const Entry> all_rivals() {
   static const std::array entries{
       entry<AddSub>(),
       entry<CasSub>(),
+      entry<GuessedCasSub>(),
       entry<GateRival<bulkhead::Fairness::fifo>>(),
       entry<GateRival<bulkhead::Fairness::adaptive>>(),
       entry<GateRival<bulkhead::Fairness::barging>>(),

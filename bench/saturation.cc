@@ -61,18 +61,10 @@ Sample run(Team& team, Contender& c, Section section, std::int64_t window_ns) {
 // thread.
 void saturation(const Settings& settings, Results& results) {
   const std::int64_t window_ns = settings.quick ? 5'000'000 : 200'000'000;
-  Plan plan{.rounds = 5, .windows = 1, .clean_share = 0.93};
-  if (settings.quick) plan = {.rounds = 1, .windows = 1, .clean_share = 0, .patience = 1};
+  const Plan plan{.rounds = 5, .windows = 1, .clean_share = 0.93};
 
   for (const Case& one : cases) {
     if (settings.quick && one.threads > 8) continue;
-    std::vector<const Entry*> entries;
-    std::vector<std::unique_ptr<Contender>> contenders;
-    for (const Entry& e : all_rivals()) {
-      if (!e.guarantees.waits) continue;
-      entries.push_back(&e);
-      contenders.push_back(e.make(one.permits));
-    }
     Table table{.workload = "saturation",
                 .title = "saturation, " + std::to_string(one.threads) + " threads on " +
                          std::to_string(one.permits) + " permits, " + std::string(one.name),
@@ -81,8 +73,16 @@ void saturation(const Settings& settings, Results& results) {
                 .permits = one.permits,
                 .section = std::string(one.name),
                 .rows = {}};
+    if (!settings.wants(table.title)) continue;
+    std::vector<const Entry*> entries;
+    std::vector<std::unique_ptr<Contender>> contenders;
+    for (const Entry& e : all_rivals()) {
+      if (!e.guarantees.waits) continue;
+      entries.push_back(&e);
+      contenders.push_back(e.make(one.permits));
+    }
     Team team(one.threads);
-    const auto series = take_turns(table.title, plan, contenders.size(), [&](std::size_t i) {
+    const auto series = take_turns(table.title, settings.apply(plan), contenders.size(), [&](std::size_t i) {
       return run(team, *contenders[i], one.section, window_ns);
     });
     for (std::size_t i = 0; i < contenders.size(); ++i) {

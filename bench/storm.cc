@@ -10,8 +10,7 @@ namespace bench {
 void storm(const Settings& settings, Results& results) {
   constexpr std::int64_t section_ns = 200;
   const std::int64_t window_ns = settings.quick ? 300'000 : 2'000'000;
-  Plan plan{.windows = 15};
-  if (settings.quick) plan = {.rounds = 1, .windows = 2, .patience = 1};
+  const Plan plan{.windows = 15};
 
   std::vector<const Entry*> entries;
   std::vector<std::unique_ptr<Contender>> contenders;
@@ -27,8 +26,9 @@ void storm(const Settings& settings, Results& results) {
               .permits = 1,
               .section = "200 ns",
               .rows = {}};
+  if (!settings.wants(table.title)) return;
   Team one(1), two(2);
-  const auto series = take_turns(table.title, plan, contenders.size(), [&](std::size_t i) {
+  const auto series = take_turns(table.title, settings.apply(plan), contenders.size(), [&](std::size_t i) {
     Contender& c = *contenders[i];
     const auto hold = [&](std::uint64_t n) { c.insist(n, section_ns); };
     const Sample quiet = measure(one, window_ns, 32, hold);

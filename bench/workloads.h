@@ -1,12 +1,24 @@
 // workloads.h - what is measured. Each adds its tables to the results.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "bench/report.h"
 
 namespace bench {
 
 struct Settings {
-  bool quick = false;  // seconds instead of minutes: shows that it works, measures nothing
+  bool quick = false;   // seconds instead of minutes: shows that it works, measures nothing
+  unsigned rounds = 0;  // 0: as many as each workload thinks right
+  std::string match{};  // only tables with this in their title
+
+  bool wants(std::string_view title) const { return title.find(match) != std::string_view::npos; }
+  Plan apply(Plan plan) const {
+    if (quick) plan = {.rounds = 1, .windows = 1, .clean_share = 0, .patience = 1};
+    if (rounds > 0) plan.rounds = rounds;
+    return plan;
+  }
 };
 
 void admit(const Settings& settings, Results& results);     // admit + release
