@@ -24,7 +24,14 @@ std::size_t skip_escape(std::string_view text, std::size_t i) noexcept {
 std::string paint(const Style& style, Paint paint, std::string_view text) {
   constexpr std::array<std::string_view, 10> codes{"", "1", "2", "31", "32", "33", "36", "1;31", "1;32", "7"};
   if (!style.colour || paint == Paint::none) return std::string(text);
-  return fmt::format("\x1b[{}m{}\x1b[0m", codes[static_cast<std::size_t>(paint)], text);
+  std::string painted;
+  for (;;) {  // line by line: a line that is cut off or redrawn takes no colour with it
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    painted += fmt::format("\x1b[{}m{}\x1b[0m", codes[static_cast<std::size_t>(paint)], text.substr(0, end));
+    if (end == text.size()) return painted;
+    painted += '\n';
+    text.remove_prefix(end + 1);
+  }
 }
 
 std::size_t width(std::string_view text) noexcept {

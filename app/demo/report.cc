@@ -10,6 +10,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr double kServedEnough = 0.99;
 constexpr std::uint64_t kSameLatency = 3;
+constexpr std::uint64_t kJitter = 50'000'000;  // ns; what a busy machine may add to a p99
 
 std::uint64_t p99(const Count& count) { return count.response.quantile(0.99); }
 
@@ -72,7 +73,7 @@ bool isolated(const Results& results) {
     if (i == results.story.slow_route) continue;
     const Count& slow = results.with.of(i, Phase::slow);
     if (slow.served_share() < kServedEnough) return false;
-    if (p99(slow) > kSameLatency * p99(results.with.of(i, Phase::calm))) return false;
+    if (p99(slow) > kSameLatency * p99(results.with.of(i, Phase::calm)) + kJitter) return false;
   }
   return true;
 }

@@ -27,7 +27,7 @@ struct Results {
 };
 
 // While one route was slow, every other kept at least 99 % of its calls served, and its p99 within three
-// times that of the calm phase.
+// times that of the calm phase (and the jitter of a busy machine).
 bool isolated(const Results& results);
 std::string conclusion(const cli::Style& style, const Results& results);
 

@@ -66,8 +66,7 @@ class LiveTable final : public Viewer {
       text += cli::paint(style_, Paint::dim, cli::wrap(worst_, columns - 1, " ")) + '\n';
     return text +
            cli::paint(style_, Paint::dim,
-                      cli::wrap("Rates and percentiles are of the last second. full: no place in line; "
-                                "late: waited a second in vain. q ends.",
+                      cli::wrap("Last second. full: no place in line; late: waited 1 s in vain. q ends.",
                                 columns - 1, " "));
   }
 

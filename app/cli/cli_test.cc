@@ -1,0 +1,110 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "app/cli/command_line.h"
+#include "app/cli/json.h"
+#include "app/cli/suggest.h"
+#include "app/cli/text.h"
+
+namespace bulkhead::cli {
+namespace {
+
+constexpr Style kAscii{};
+constexpr Style kColour{.colour = true, .utf8 = true};
+
+TEST(Text, DurationsHaveThreeFiguresAndAUnit) {
+  EXPECT_EQ(duration(kAscii, 0), "0 us");
+  EXPECT_EQ(duration(kAscii, 870'000), "870 us");
+  EXPECT_EQ(duration(kColour, 870'000), "870 µs");
+  EXPECT_EQ(duration(kAscii, 999'600), "1.0 ms");
+  EXPECT_EQ(duration(kAscii, 9'940'000), "9.9 ms");
+  EXPECT_EQ(duration(kAscii, 9'960'000), "10 ms");
+  EXPECT_EQ(duration(kAscii, 999'600'000), "1.00 s");
+  EXPECT_EQ(duration(kAscii, 1'072'000'000), "1.07 s");
+  EXPECT_EQ(duration(kAscii, 9'996'000'000), "10.0 s");
+}
+
+TEST(Text, AlmostAllIsNotAllAndAlmostNoneIsNotNone) {
+  EXPECT_EQ(percent(1), "100 %");
+  EXPECT_EQ(percent(0.99999), "99.9 %");
+  EXPECT_EQ(percent(0.00001), "0.1 %");
+  EXPECT_EQ(percent(0), "0 %");
+}
+
+TEST(Text, EscapesHaveNoWidth) {
+  const std::string red = paint(kColour, Paint::red, "→3");
+  EXPECT_EQ(width(red), 2u);
+  EXPECT_EQ(pad_left(red, 4), "  " + red);
+  EXPECT_EQ(pad_right(red, 3), red + " ");
+  EXPECT_EQ(paint(kAscii, Paint::red, "3"), "3");
+}
+
+TEST(Text, ClippingKeepsColoursClosed) {
+  EXPECT_EQ(clip("abc", 3), "abc");
+  EXPECT_EQ(clip("µµµµ", 2), "µµ");
+  EXPECT_EQ(clip("\x1b[31mabcdef\x1b[0m", 2), "\x1b[31mab\x1b[0m");
+}
+
+TEST(Text, WrappingKeepsANumberWithItsUnit) {
+  EXPECT_EQ(wrap("took 99 ms then", 8, " "), " took\n 99 ms\n then");
+  EXPECT_EQ(wrap("one two three", 80), "one two three");
+  EXPECT_EQ(wrap("a word-longer-than-the-line b", 6), "a\nword-longer-than-the-line\nb");
+}
+
+TEST(Text, BarsFillTheirWidth) {
+  for (const Style& style : {kAscii, kColour})
+    for (const double share : {-1.0, 0.0, 0.01, 0.33, 0.5, 0.999, 1.0, 7.0})
+      EXPECT_EQ(width(bar(style, share, 11)), 11u) << share;
+  EXPECT_EQ(bar(kAscii, 0.5, 4), "##..");
+}
+
+TEST(Json, EscapesWhatMustBeEscaped) {
+  EXPECT_EQ(json_quoted("a\"b\\c\n\t\x01/µ"), "\"a\\\"b\\\\c\\n\\t\\u0001/µ\"");
+  EXPECT_EQ(json_quoted("\xff\xc3(\xed\xa0\x80"), "\"\\ufffd\\ufffd(\\ufffd\\ufffd\\ufffd\"");
+  EXPECT_EQ(json_quoted("cut off \xe2\x82"), "\"cut off \\ufffd\\ufffd\"");
+}
+
+TEST(Json, NestsAndSeparates) {
+  JsonWriter json;
+  json.open().field("a", 1u).field("b", 0.5).field("c", true).field("d", "x").null("e");
+  json.list("f").open().close().open().field("g", std::numeric_limits<double>::infinity()).close().close();
+  json.list("h").close();
+  EXPECT_EQ(json.close().text(), R"({
+  "a": 1,
+  "b": 0.5,
+  "c": true,
+  "d": "x",
+  "e": null,
+  "f": [
+    {},
+    {
+      "g": null
+    }
+  ],
+  "h": []
+}
+)");
+}
+
+TEST(Suggest, FindsSlipsOfTheFingersOnly) {
+  const std::vector<std::string> known{"demo", "run", "check", "--seconds"};
+  EXPECT_EQ(suggest("dmeo", known), "demo");
+  EXPECT_EQ(suggest("chekc", known), "check");
+  EXPECT_EQ(suggest("--sec", known), "--seconds");
+  EXPECT_EQ(suggest("xyzzy", known), "");
+  EXPECT_EQ(suggest("", known), "");
+  EXPECT_EQ(suggest(std::string(100'000, 'a'), known), "");
+}
+
+TEST(CommandLine, NumbersAreCheckedToTheLastCharacter) {
+  EXPECT_EQ(check_number("4.5", 4, 600), "");
+  for (const char* wrong : {"", " 5", "5 ", "5x", "nan", "inf", "3.99", "601", "1e999"})
+    EXPECT_NE(check_number(wrong, 4, 600), "") << wrong;
+  EXPECT_EQ(check_whole_number("18446744073709551615"), "");
+  for (const char* wrong : {"", "-1", "1.5", "18446744073709551616"})
+    EXPECT_NE(check_whole_number(wrong), "") << wrong;
+}
+
+}  // namespace
+}  // namespace bulkhead::cli

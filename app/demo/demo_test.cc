@@ -1,0 +1,114 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "app/demo/report.h"
+#include "app/demo/viewer.h"
+
+namespace bulkhead::demo {
+namespace {
+
+using ::testing::HasSubstr;
+
+// `served` of a hundred calls, each answered after `ms`.
+Count count_of(std::uint64_t served, std::uint64_t ms) {
+  Tally tally;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    tally.call();
+    i < served ? tally.serve(ms * 1'000'000) : tally.reject(Reason::queue_limit);
+  }
+  return tally.read();
+}
+
+Results results_of(std::uint64_t served, std::uint64_t ms) {
+  Results results{.story = story_of(24, 1), .without = {}, .with = {}};
+  for (std::size_t i = 0; i < kRoutes; ++i) {
+    results.without.counts[i] = {count_of(100, 40), count_of(20, 900), count_of(100, 40)};
+    results.with.counts[i] = {count_of(100, 40), count_of(served, ms), count_of(100, 40)};
+  }
+  results.with.counts[2][1] = count_of(3, 3000);  // the slow one may suffer as it likes
+  return results;
+}
+
+TEST(Report, ClaimsIsolationOnlyWhenTheNumbersShowIt) {
+  EXPECT_TRUE(isolated(results_of(100, 41)));
+  EXPECT_THAT(conclusion({}, results_of(100, 41)),
+              HasSubstr("100 % of their calls served instead of 20.0 %"));
+  EXPECT_FALSE(isolated(results_of(98, 41)));    // too many rejected
+  EXPECT_FALSE(isolated(results_of(100, 400)));  // served, but late
+  EXPECT_THAT(conclusion({}, results_of(98, 41)), HasSubstr("does not show isolation"));
+}
+
+TEST(Report, FitsItsWidth) {
+  for (const std::size_t columns : {40u, 60u, 79u, 80u, 200u}) {
+    std::istringstream lines(report_table({}, results_of(100, 41), columns));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(cli::width(line), columns);
+  }
+}
+
+Scene busy_scene(const Story& story) {
+  Scene scene;
+  scene.story = &story;
+  for (std::size_t i = 0; i < kRoutes; ++i) {
+    scene.now.routes[i] = {.total = {}, .in_flight = 100, .waiting = 200, .limit = 100, .line = 200};
+    scene.recent[i] = count_of(50, 999);
+  }
+  scene.now.in_flight = scene.now.limit = 100;
+  return scene;
+}
+
+TEST(Table, FitsItsWidthAndAlignsItsColumns) {
+  const Story story = story_of(24, 1);
+  for (const cli::Style style : {cli::Style{}, cli::Style{.colour = true, .utf8 = true}}) {
+    for (std::size_t columns = 46; columns <= 200; ++columns) {
+      std::istringstream lines(table_text(style, busy_scene(story), columns));
+      std::string line;
+      std::getline(lines, line);
+      const std::size_t wide = cli::width(line);
+      EXPECT_LE(wide, columns);
+      while (std::getline(lines, line)) EXPECT_EQ(cli::width(line), wide) << columns << '\n' << line;
+    }
+  }
+}
+
+TEST(Remark, NamesThoseWhoStarve) {
+  const Story story = story_of(24, 1);
+  Scene scene = busy_scene(story);
+  EXPECT_TRUE(remark(scene).bad);
+  EXPECT_THAT(remark(scene).text, HasSubstr("Starving: checkout (50.0 % rejected), browse"));
+  for (std::size_t i = 0; i < kRoutes; ++i)
+    if (i != story.slow_route) scene.recent[i] = count_of(100, 40);
+  EXPECT_FALSE(remark(scene).bad);
+  EXPECT_THAT(remark(scene).text, HasSubstr("Only analytics is rejected"));
+}
+
+TEST(Story, TheTwoActsTakeTheTimeGiven) {
+  for (const double seconds : {4.0, 24.0, 600.0}) {
+    const Story story = story_of(seconds, 1);
+    EXPECT_NEAR(std::chrono::duration<double>(2 * story.act()).count(), seconds, 1e-6);
+    EXPECT_EQ(story.phase_at({}), Phase::calm);
+    EXPECT_EQ(story.phase_at(story.calm), Phase::slow);
+    EXPECT_EQ(story.phase_at(story.calm + story.slow), Phase::recovered);
+  }
+}
+
+TEST(Story, SharesAddUpToTheWhole) {
+  const Story story = story_of(24, 1);
+  std::uint32_t connections = 0, line = 0;
+  for (const RouteSpec& route : story.routes) connections += route.share, line += story.line_of(route);
+  EXPECT_EQ(connections, story.connections);
+  EXPECT_EQ(line, story.line);
+}
+
+TEST(Shop, AnAbandonedShopClosesAtOnce) {
+  const auto started = std::chrono::steady_clock::now();
+  {
+    Shop shop(story_of(600, 1), Bulkheads::on);
+    while (shop.read().in_flight == 0) std::this_thread::yield();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(60));
+}
+
+}  // namespace
+}  // namespace bulkhead::demo
