@@ -21,7 +21,7 @@
 
 #include "bulkhead/gate.h"
 #include "bulkhead/manual_clock.h"
-#include "gate/gate_commands.h"
+#include "gate/gate_commands_test.h"
 #include "gate/model_gate.h"
 
 namespace bulkhead {
@@ -372,9 +372,10 @@ constexpr int kSequences = 2000;
 constexpr double kScale = 2.5;  // up to 250 commands in one
 
 TEST_P(GateProperty, TheGateDoesWhatTheModelDoes) {
-  const auto [fairness, kind] = GetParam();
+  const Fairness fairness = std::get<0>(GetParam());
+  const Kind* kind = std::get<1>(GetParam());
   Coverage coverage;
-  const auto property = [&, fairness = fairness, kind = kind] {
+  const auto property = [&] {
     const Shape how = *shape(*kind).as("gate");
     const auto commands =
         *rc::gen::scale(kScale, rc::gen::container<std::vector<Command>>(command(*kind))).as("commands");

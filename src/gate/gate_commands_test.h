@@ -1,5 +1,5 @@
-// gate_commands.h - random commands and gates for the property test, how they are printed, and how a failing
-// sequence gets simpler.
+// gate_commands_test.h - random commands and gates for the property test, how they are printed, and how a
+// failing sequence gets simpler.
 #pragma once
 
 #include <rapidcheck.h>
