@@ -173,6 +173,37 @@ TEST(AsyncBulkheadTs, E63_AHookRunsBeforeTheCallerLearnsAndSeesItsAdmission) {
   }
 }
 
+TEST(AsyncBulkheadTs, E64_AReleaseHookMayTakeTheUnitAndHoldBackADrain) {
+  WatchedClock clock;
+  Gate* self = nullptr;
+  std::optional<Result<Permit>> taken;
+  bool armed = true;
+  Gate gate{{.max_concurrent = 1,
+             .hooks = {.on_release =
+                           [&](const Event&) {
+                             if (armed) taken.emplace(self->try_acquire());
+                             armed = false;
+                           }},
+             .clock = &clock}};
+  self = &gate;
+  auto a = gate.try_acquire();
+  std::atomic<bool> over = false;
+  std::jthread drainer([&] {
+    gate.drain();
+    over = true;
+  });
+  until([&] { return clock.parked() > 0; });
+  a->release();
+  ASSERT_TRUE(taken);
+  ASSERT_TRUE(taken->has_value());
+  EXPECT_EQ(gate.snapshot().in_flight, 1u);
+  EXPECT_FALSE(gate.drain(clock.now()));
+  EXPECT_FALSE(over);
+  (*taken)->release();
+  drainer.join();
+  expect_idle(gate);
+}
+
 TEST(AsyncBulkheadTs, E65_AHookMayCloseDuringAHandOffAndTheAdmittedStays) {
   Gate* self = nullptr;
   int admissions = 0;
