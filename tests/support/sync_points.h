@@ -3,7 +3,7 @@
 //
 //   SyncPoints points;
 //   points.hold("waiter", "withdraw.before_lock");
-//   std::jthread waiter([&] { SyncPoints::Name me("waiter"); gate.acquire({.timeout = 1ms}); });
+//   std::jthread waiter = named("waiter", [&] { gate.acquire({.timeout = 1ms}); });
 //   points.until_held("waiter");       // it is about to give up, and has not yet
 //   permit->release();
 //   points.let_go("waiter");
@@ -11,16 +11,15 @@
 // A hold catches one passage. Threads without a name are never held. One SyncPoints at a time.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "base/sync_point.h"
 
@@ -101,5 +100,14 @@ class SyncPoints {
   std::map<std::string, Hold> holds_;
   int inside_ = 0;
 };
+
+// A thread under a name, so that it can be held.
+template <class F>
+std::jthread named(const char* name, F&& body) {
+  return std::jthread([name, body = std::forward<F>(body)]() mutable {
+    SyncPoints::Name me(name);
+    body();
+  });
+}
 
 }  // namespace bulkhead::tests

@@ -1,0 +1,184 @@
+// Interleavings of the hand-off itself, forced: a unit that comes back while somebody joins, leaves or
+// closes.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+
+#include "bulkhead/gate.h"
+#include "bulkhead/manual_clock.h"
+#include "tests/support/callers.h"
+#include "tests/support/sync_points.h"
+
+namespace bulkhead {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace tests;
+
+class HandOff : public ::testing::TestWithParam<Kind> {
+ protected:
+  // A caller of the kind under test that starts on a thread named "joining".
+  std::jthread join_line(Gate& gate, AcquireOptions options = {}) {
+    return named("joining", [this, &gate, options = std::move(options)] {
+      if (GetParam() == Kind::thread)
+        result.emplace(gate.acquire(options));
+      else
+        caller.emplace(gate, options, GetParam());
+    });
+  }
+  bool admitted() { return result ? result->has_value() : caller->admitted(); }
+  Reason reason() { return result ? result->error().reason : caller->reason(); }
+  void release() { result ? (*result)->release() : caller->release(); }
+
+  SyncPoints points;
+  std::optional<Result<Permit>> result;
+  std::optional<Caller> caller;
+};
+INSTANTIATE_TEST_SUITE_P(As, HandOff, ::testing::ValuesIn(kinds), kind_name);
+
+// The last release saw nobody waiting, and the newcomer is in line but nobody knows: it must look again.
+TEST_P(HandOff, AReleaseThatSeesNobodyIsFoundByTheOneThatJoins) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  points.hold("joining", "enter.before_recheck");
+  std::jthread thread = join_line(gate);
+  points.until_held("joining");
+  holder->release();  // does not need the lock the other one holds
+  points.let_go("joining");
+  thread.join();
+  EXPECT_TRUE(admitted());
+  release();
+  result.reset();
+  caller.reset();
+  expect_idle(gate);
+}
+
+TEST_P(HandOff, AReleaseBeforeTheLineIsJoinedLetsTheCallIn) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  points.hold("joining", "enter.before_lock");
+  std::jthread thread = join_line(gate);
+  points.until_held("joining");
+  holder->release();
+  points.let_go("joining");
+  thread.join();
+  EXPECT_TRUE(admitted());
+  release();
+}
+
+TEST_P(HandOff, ACloseBeforeTheLineIsJoinedIsShutdown) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  points.hold("joining", "enter.before_lock");
+  std::jthread thread = join_line(gate);
+  points.until_held("joining");
+  gate.close();
+  points.let_go("joining");
+  thread.join();
+  EXPECT_EQ(reason(), Reason::shutdown);
+}
+
+TEST_P(HandOff, AStopBeforeTheLineIsJoinedIsCancelledEvenIfAUnitIsFree) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  std::stop_source stop;
+  points.hold("joining", "enter.before_lock");
+  std::jthread thread = join_line(gate, {.stop = stop.get_token()});
+  points.until_held("joining");
+  stop.request_stop();
+  holder->release();
+  points.let_go("joining");
+  thread.join();
+  EXPECT_EQ(reason(), Reason::cancelled);
+  EXPECT_EQ(gate.snapshot().rejected(), 1u);
+  expect_idle(gate);
+}
+
+TEST_P(HandOff, AShrinkBelowTheCostBeforeTheLineIsJoinedIsRefused) {
+  Gate gate{{.max_concurrent = 2, .max_queue = 1}};
+  auto holder = gate.acquire();
+  points.hold("joining", "enter.before_lock");
+  std::jthread thread = join_line(gate, {.cost = 2});
+  points.until_held("joining");
+  gate.resize(1);
+  points.let_go("joining");
+  thread.join();
+  EXPECT_EQ(reason(), Reason::concurrency_limit);
+}
+
+// The timer of an asynchronous waiter fires while its unit is already on the way.
+TEST(HandOff, ATimerThatComesLateFindsItAdmitted) {
+  for (Kind kind : {Kind::handler, Kind::coroutine}) {
+    ManualClock clock;
+    SyncPoints points;
+    Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
+    auto holder = gate.acquire();
+    Caller b(gate, {.timeout = 1ms}, kind);
+    points.hold("timer", "withdraw.before_lock");
+    std::jthread timer = named("timer", [&] { clock.advance(1ms); });
+    points.until_held("timer");
+    points.hold("releaser", "release.before_lock");
+    std::jthread releaser = named("releaser", [&] { holder->release(); });
+    points.until_held("releaser");
+    points.let_go("releaser");
+    until_waiting(gate, 0);  // decided; its completion has to wait for the timer to let go of it
+    points.let_go("timer");
+    releaser.join();
+    timer.join();
+    EXPECT_TRUE(b.admitted());
+    EXPECT_EQ(gate.snapshot().rejected(), 0u);
+    b.release();
+    expect_idle(gate);
+  }
+}
+
+// The same for a cancellation: request_stop() is under way when the waiter is admitted.
+TEST(HandOff, AStopThatComesLateFindsItAdmitted) {
+  for (Kind kind : kinds) {
+    SyncPoints points;
+    Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+    auto holder = gate.acquire();
+    std::stop_source stop;
+    Caller b(gate, {.stop = stop.get_token()}, kind);
+    until_waiting(gate, 1);
+    points.hold("canceller", "withdraw.before_lock");
+    std::jthread canceller = named("canceller", [&] { stop.request_stop(); });
+    points.until_held("canceller");
+    std::jthread releaser([&] { holder->release(); });
+    until_waiting(gate, 0);
+    points.let_go("canceller");
+    releaser.join();
+    canceller.join();
+    EXPECT_TRUE(b.admitted());
+    EXPECT_EQ(gate.snapshot().rejected(), 0u);
+    b.release();
+    expect_idle(gate);
+  }
+}
+
+// A release that has given its unit back and not yet come to the line: the gate is not idle, nor may it die.
+TEST(HandOff, ADrainWaitsForAReleaseThatIsOnItsWay) {
+  SyncPoints points;
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  Caller b(gate);
+  points.hold("releaser", "release.before_lock");
+  std::jthread releaser = named("releaser", [&] { holder->release(); });
+  points.until_held("releaser");
+  gate.close();  // b goes, so nothing is in flight and nobody waits
+  EXPECT_EQ(numbers(gate), Numbers(0, 0));
+  std::atomic<bool> drained = false;
+  std::jthread drainer([&] {
+    gate.drain();
+    drained = true;
+  });
+  EXPECT_FALSE(gate.drain(TimePoint::min()));
+  EXPECT_FALSE(drained);
+  points.let_go("releaser");
+  drainer.join();
+  EXPECT_TRUE(drained);
+}
+
+}  // namespace
+}  // namespace bulkhead
