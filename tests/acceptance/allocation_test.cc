@@ -1,0 +1,310 @@
+// Admission allocates nothing, whichever way a call waits and whatever becomes of it. This program replaces
+// the global operator new and counts.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "bulkhead/compose.h"
+#include "bulkhead/gate.h"
+#include "bulkhead/manual_clock.h"
+#include "tests/support/callers.h"
+
+namespace {
+
+std::atomic<bool> counting = false;
+std::atomic<std::uint64_t> allocations = 0, bytes = 0;
+
+void* counted(std::size_t size, std::size_t align) {
+  if (counting.load(std::memory_order_relaxed)) {
+    allocations.fetch_add(1, std::memory_order_relaxed);
+    bytes.fetch_add(size, std::memory_order_relaxed);
+  }
+  const std::size_t rounded = (size + align - 1) / align * align;
+  if (void* p = std::aligned_alloc(align, rounded > 0 ? rounded : align)) return p;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return counted(size, alignof(std::max_align_t)); }
+void* operator new[](std::size_t size) { return counted(size, alignof(std::max_align_t)); }
+void* operator new(std::size_t size, std::align_val_t align) {
+  return counted(size, static_cast<std::size_t>(align));
+}
+void* operator new[](std::size_t size, std::align_val_t align) {
+  return counted(size, static_cast<std::size_t>(align));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace bulkhead {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace tests;
+
+// Allocations of all threads while `body` runs.
+template <class F>
+std::uint64_t allocations_in(F&& body) {
+  allocations = 0;
+  bytes = 0;
+  counting = true;
+  body();
+  counting = false;
+  return allocations;
+}
+
+// A thread that does one thing when told: its own making is not counted.
+class Worker {
+ public:
+  explicit Worker(std::function<void()> body)
+      : thread_([this, body = std::move(body)] {
+          while (!go_) std::this_thread::yield();
+          body();
+          done_ = true;
+        }) {}
+  void go() { go_ = true; }
+  void wait() const {
+    while (!done_) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool> go_ = false, done_ = false;
+  std::jthread thread_;
+};
+
+void spin_until_waiting(const Gate& gate, std::uint32_t n) {
+  while (gate.snapshot().waiting != n) std::this_thread::yield();
+}
+
+TEST(Allocation, TheCounterCounts) {
+  EXPECT_EQ(allocations_in([] { std::make_unique<int>(1).reset(); }), 1u);
+}
+
+TEST(Allocation, NoneByTryAcquireAdmittedOrRefused) {
+  Gate gate{{.max_concurrent = 2}};
+  EXPECT_EQ(allocations_in([&] {
+              auto a = gate.try_acquire();
+              auto b = gate.try_acquire({.priority = Priority::critical});
+              auto c = gate.try_acquire();
+              auto d = gate.try_acquire({.cost = 9});
+              a->release(Outcome::failure);
+            }),
+            0u);
+}
+
+TEST(Allocation, NoneByAcquireAdmittedRefusedOrCancelledBefore) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(allocations_in([&] {
+              auto a = gate.acquire();
+              auto b = gate.acquire({.timeout = 0ns});
+              auto c = gate.acquire({.stop = stop.get_token()});
+              auto d = gate.acquire({.deadline = clock.now()});
+              auto e = gate.acquire({.cost = 2});
+            }),
+            0u);
+}
+
+TEST(Allocation, NoneByAThreadThatWaitsAndIsAdmitted) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  bool admitted = false;
+  Worker waiter([&] { admitted = gate.acquire({.timeout = 1h}).has_value(); });
+  EXPECT_EQ(allocations_in([&] {
+              waiter.go();
+              spin_until_waiting(gate, 1);
+              holder->release();
+              waiter.wait();
+            }),
+            0u);
+  EXPECT_TRUE(admitted);
+}
+
+TEST(Allocation, NoneByAThreadThatTimesOut) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
+  auto holder = gate.acquire();
+  Reason reason{};
+  Worker waiter([&] { reason = gate.acquire({.timeout = 1ms}).error().reason; });
+  EXPECT_EQ(allocations_in([&] {
+              waiter.go();
+              spin_until_waiting(gate, 1);
+              clock.advance(1ms);
+              waiter.wait();
+            }),
+            0u);
+  EXPECT_EQ(reason, Reason::timeout);
+}
+
+TEST(Allocation, NoneByAThreadThatIsCancelled) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  std::stop_source stop;
+  Reason reason{};
+  Worker waiter([&] { reason = gate.acquire({.stop = stop.get_token()}).error().reason; });
+  EXPECT_EQ(allocations_in([&] {
+              waiter.go();
+              spin_until_waiting(gate, 1);
+              stop.request_stop();
+              waiter.wait();
+            }),
+            0u);
+  EXPECT_EQ(reason, Reason::cancelled);
+}
+
+TEST(Allocation, NoneByACoroutineThatWaitsBeyondItsOwnFrame) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 1, .max_queue = 4, .clock = &clock}};
+  auto holder = gate.acquire();
+  std::stop_source stop;
+  std::optional<Reason> reasons[3];
+  bool admitted = false;
+  const auto body = [](Gate& g, AcquireOptions options, bool& in, std::optional<Reason>& why) -> Coroutine {
+    auto permit = co_await g.co_acquire(std::move(options));
+    if (permit)
+      in = true;
+    else
+      why = permit.error().reason;
+  };
+  Coroutine granted = body(gate, {}, admitted, reasons[0]);
+  Coroutine late = body(gate, {.timeout = 1ms}, admitted, reasons[1]);
+  Coroutine stopped = body(gate, {.stop = stop.get_token()}, admitted, reasons[2]);
+  EXPECT_EQ(allocations_in([&] {
+              granted.start();
+              late.start();
+              stopped.start();
+              clock.advance(1ms);
+              stop.request_stop();
+              holder->release();
+            }),
+            0u);
+  EXPECT_TRUE(admitted);
+  EXPECT_EQ(reasons[1], Reason::timeout);
+  EXPECT_EQ(reasons[2], Reason::cancelled);
+}
+
+TEST(Allocation, NoneByAHandlerThatWaits) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 1, .max_queue = 4, .clock = &clock}};
+  auto holder = gate.acquire();
+  std::stop_source stop;
+  int admitted = 0, refused = 0;
+  const auto handler = [&](Result<Permit> permit) { ++(permit ? admitted : refused); };
+  EXPECT_EQ(allocations_in([&] {
+              gate.async_acquire({}, handler);
+              gate.async_acquire({.timeout = 1ms}, handler);
+              gate.async_acquire({.stop = stop.get_token()}, handler);
+              clock.advance(1ms);
+              stop.request_stop();
+              holder->release();
+            }),
+            0u);
+  EXPECT_EQ(admitted, 1);
+  EXPECT_EQ(refused, 2);
+}
+
+TEST(Allocation, NoneByAHandlerOnTheRealClockOnceItsTimerRuns) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  std::atomic<int> refused = 0;
+  const auto time_out = [&](int expected) {
+    gate.async_acquire({.timeout = 1us}, [&](Result<Permit>) { ++refused; });
+    while (refused != expected) std::this_thread::yield();
+  };
+  time_out(1);  // starts the timer thread of the library
+  EXPECT_EQ(allocations_in([&] { time_out(2); }), 0u);
+}
+
+TEST(Allocation, NoneByAHundredThousandWaitersThatCameAndWent) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
+  auto holder = gate.acquire();
+  EXPECT_EQ(allocations_in([&] {
+              for (int i = 0; i < 100'000; ++i) {
+                gate.async_acquire({.timeout = 1ns}, [](Result<Permit>) {});
+                clock.advance(1ns);
+              }
+            }),
+            0u);
+}
+
+TEST(Allocation, NoneByReleaseSnapshotResizeCloseAndDrain) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 4}};
+  auto holder = gate.acquire();
+  int answers = 0;
+  for (int i = 0; i < 4; ++i) gate.async_acquire({}, [&](Result<Permit>) { ++answers; });
+  EXPECT_EQ(allocations_in([&] {
+              static_cast<void>(gate.snapshot());
+              gate.resize(2);
+              gate.resize(1);
+              gate.resize_queue(9);
+              static_cast<void>(gate.drain(TimePoint::min()));
+              gate.close();
+              holder->release();
+              gate.drain();
+            }),
+            0u);
+  EXPECT_EQ(answers, 4);
+}
+
+TEST(Allocation, NoneByAnEvictionInEveryTier) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  int refused = 0;
+  EXPECT_EQ(allocations_in([&] {
+              for (Priority tier : {Priority::best_effort, Priority::normal, Priority::critical})
+                gate.async_acquire({.priority = tier}, [&](Result<Permit> p) { refused += !p; });
+              holder->release();
+            }),
+            0u);
+  EXPECT_EQ(refused, 2);
+}
+
+TEST(Allocation, NoneWithHooks) {
+  int events = 0;
+  Hooks hooks{.on_admit = [&](const Event&) { ++events; }, .on_release = [&](const Event&) { ++events; }};
+  hooks.on_reject = [&](const Event&, Reason) { ++events; };
+  Gate gate{{.name = "a name too long for the small string", .max_concurrent = 1, .hooks = hooks}};
+  EXPECT_EQ(allocations_in([&] {
+              auto a = gate.acquire();
+              auto b = gate.acquire();
+            }),
+            0u);
+  EXPECT_EQ(events, 3);
+}
+
+TEST(Allocation, NoneByRunWrapAndAcquireAll) {
+  Gate one{{.max_concurrent = 1}}, two{{.max_concurrent = 1}};
+  auto wrapped = wrap(one, [](int x) { return x; });
+  EXPECT_EQ(allocations_in([&] {
+              static_cast<void>(one.run([] { return 1; }));
+              static_cast<void>(wrapped(2));
+              auto both = acquire_all({}, one, two);
+              auto neither = acquire_all({}, two, one);
+            }),
+            0u);
+}
+
+// D8 of shared/facts/async-bulkhead-ts.md: a queue costs what stands in it, not what it may hold.
+TEST(Allocation, AGateWithTheLargestQueueAllocatesNothing) {
+  EXPECT_EQ(allocations_in([] { Gate gate{{.max_concurrent = 1, .max_queue = (1u << 21) - 1}}; }), 0u);
+}
+
+}  // namespace
+}  // namespace bulkhead
