@@ -35,9 +35,11 @@ std::string first_line(const char* path, std::string_view key) {
 
 }  // namespace
 
-bool write_json(const std::string& path, const Results& results, const std::vector<Target>& targets) {
+bool write_json(const std::string& path, const Results& results, const std::vector<Target>& targets,
+                bool quick) {
   std::ofstream out(path);
-  out << "{\"machine\":{\"cpu\":" << quoted(first_line("/proc/cpuinfo", "model name"))
+  out << "{\"quick\":" << (quick ? "true" : "false")
+      << ",\n\"machine\":{\"cpu\":" << quoted(first_line("/proc/cpuinfo", "model name"))
       << ",\"cores\":" << cores() << ",\"kernel\":" << quoted(first_line("/proc/sys/kernel/osrelease", ""))
       << ",\"compiler\":" << quoted(__VERSION__) << "},\n\"rows\":[";
   const char* separator = "\n";

@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   std::cout << "\n" << bench::cores() << " cores, " << (bench::now_ns() - start) / 1'000'000'000 << " s";
   if (settings.quick) std::cout << "; --quick: the figures mean nothing";
   std::cout << "\n";
-  if (!bench::write_json(json, results, targets)) {
+  if (!bench::write_json(json, results, targets, settings.quick)) {
     std::cerr << "bulkhead_bench: cannot write " << json << "\n";
     return 1;
   }

@@ -55,6 +55,7 @@ std::vector<Target> check_targets(const Results& results);
 void print(std::ostream& out, const Results& results);
 void print(std::ostream& out, const std::vector<Target>& targets);
 void print_who_wins(std::ostream& out, const Results& results);
-bool write_json(const std::string& path, const Results& results, const std::vector<Target>& targets);
+bool write_json(const std::string& path, const Results& results, const std::vector<Target>& targets,
+                bool quick);
 
 }  // namespace bench
