@@ -153,6 +153,7 @@ bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
   const bool quiet = nobody_waits && !drains_ && !closed_.load(std::memory_order_relaxed);
   if (quiet == quiet_) return false;
   quiet_ = quiet;
+  P::point("quiet.before_change");
   if (quiet)
     slow_releases_ += word::released(word_.fetch_add(word::quiet, std::memory_order_acq_rel));
   else

@@ -54,6 +54,20 @@ TEST_P(HandOff, AReleaseThatSeesNobodyIsFoundByTheOneThatJoins) {
   expect_idle(gate);
 }
 
+// The same a step later: it has looked, found nothing, and has not yet said that it waits.
+TEST_P(HandOff, AReleaseBetweenTheLookAndTheFlagIsFoundByTheSecondLook) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  points.hold("joining", "quiet.before_change");
+  std::jthread thread = join_line(gate);
+  points.until_held("joining");
+  holder->release();
+  points.let_go("joining");
+  thread.join();
+  EXPECT_TRUE(admitted());
+  release();
+}
+
 TEST_P(HandOff, AReleaseBeforeTheLineIsJoinedLetsTheCallIn) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto holder = gate.acquire();
