@@ -4,16 +4,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
-import uuid
 
 from program import PROGRAM, main
 
 
 class Terminal:
     def __init__(self, columns=80, rows=24, **environment):
-        self.server = f"bulkhead-test-{uuid.uuid4().hex[:12]}"
+        self.directory = tempfile.TemporaryDirectory(prefix="bulkhead-test-")
         settings = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "PS1": "ready$ ", **environment}
         variables = [f"{name}={value}" for name, value in settings.items()]
         self.tmux("-u", "-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows),
@@ -21,7 +21,7 @@ class Terminal:
         self.wait_for(r"ready\$")
 
     def tmux(self, *arguments):
-        return subprocess.run(["tmux", "-L", self.server, *arguments], capture_output=True, text=True, check=True, timeout=30).stdout
+        return subprocess.run(["tmux", "-S", f"{self.directory.name}/tmux", *arguments], capture_output=True, text=True, check=True, timeout=30).stdout
 
     def type(self, *keys):
         self.tmux("send-keys", *keys)
@@ -47,7 +47,8 @@ class Terminal:
         return flags == ["0", "1", "1"] and "icanon" in modes and "echo" in modes and "isig" in modes
 
     def close(self):
-        subprocess.run(["tmux", "-L", self.server, "kill-server"], capture_output=True, timeout=30)
+        self.tmux("kill-server")
+        self.directory.cleanup()
 
 
 class LiveTable(unittest.TestCase):
