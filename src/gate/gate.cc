@@ -174,8 +174,9 @@ std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bo
   const auto timeout = options.timeout == gate_default ? max_wait_ : options.timeout;
   if (plan.now == 0 && may_queue && (timeout != wait_forever || fairness_ == Fairness::adaptive))
     plan.now = now_ns();
-  plan.until = timeout == wait_forever ? Turnstile::forever : later(plan.now, timeout);
-  if (has_deadline)
+  plan.terms.may_wait = timeout > std::chrono::nanoseconds(0);  // else nothing is to happen later: no alarm
+  if (plan.terms.may_wait && timeout != wait_forever) plan.until = later(plan.now, timeout);
+  if (plan.terms.may_wait && has_deadline)
     plan.until = std::min<std::int64_t>(plan.until, options.deadline.time_since_epoch().count());
   plan.terms.time_left =
       has_deadline ? options.deadline.time_since_epoch().count() - plan.now : Turnstile::forever;

@@ -246,7 +246,9 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
     return rejected(reason);
   };
   if (closed_.load(std::memory_order_relaxed)) return reject(Reason::shutdown);
-  if (const Verdict early = w.early; early != Verdict::pending) return reject(reason_of(early));
+  // A stop that came first refuses it. A timeout that came first only means that it will not wait.
+  const bool too_late = w.early == rejected(Reason::timeout);
+  if (const Verdict early = w.early; early != Verdict::pending && !too_late) return reject(reason_of(early));
 
   const std::uint64_t l = line_.load(std::memory_order_relaxed);
   const std::uint32_t ahead = line::total(l) - line::below(l, w.tier);
@@ -265,7 +267,7 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
   if (!terms.may_queue || max == 0) return reject(Reason::concurrency_limit);
   const bool line_is_full = line::total(l) >= max;
   if (line_is_full && line::below(l, w.tier) == 0) return reject(Reason::queue_limit);
-  if (!terms.may_wait) return reject(Reason::timeout);
+  if (!terms.may_wait || too_late) return reject(Reason::timeout);
 
   if (line_is_full) {  // the newest of the lowest tier makes room
     std::size_t lowest = kPriorities - 1;
@@ -288,7 +290,8 @@ bool Turnstile<P>::withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& w
   P::point("withdraw.before_lock");
   Hold hold(mutex_);
   if (!w.queued) {
-    if (w.verdict == Verdict::pending) w.early = rejected(reason);
+    if (w.verdict == Verdict::pending && (w.early == Verdict::pending || reason != Reason::timeout))
+      w.early = rejected(reason);
     return false;
   }
   leave(w);
