@@ -40,7 +40,7 @@ namespace tests {
 // Waits for what another thread is about to do. The time only keeps a broken build from hanging.
 template <class F>
 void until(F&& holds, std::source_location where = std::source_location::current()) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!holds()) {
     std::this_thread::yield();
     if (std::chrono::steady_clock::now() < give_up) continue;
@@ -49,9 +49,13 @@ void until(F&& holds, std::source_location where = std::source_location::current
   }
 }
 
-inline void until_waiting(const Gate& gate, std::uint32_t n,
+// Until n calls are in line, and have come to rest there: a call shows a moment before its place is final,
+// which is when the gate's lock is free again. A drain that does not wait takes that lock and changes
+// nothing.
+inline void until_waiting(Gate& gate, std::uint32_t n,
                           std::source_location where = std::source_location::current()) {
   until([&] { return gate.snapshot().waiting == n; }, where);
+  gate.drain(TimePoint::min());
 }
 
 // {in flight, waiting}

@@ -57,7 +57,7 @@ class SyncPoints {
   void until_held(const char* thread) {
     std::unique_lock lock(mutex_);
     // The time only keeps a broken build from hanging.
-    if (changed_.wait_for(lock, std::chrono::seconds(100), [&] { return holds_[thread].held; })) return;
+    if (changed_.wait_for(lock, std::chrono::seconds(60), [&] { return holds_[thread].held; })) return;
     std::fprintf(stderr, "%s never came to %s\n", thread, holds_[thread].point.c_str());
     std::abort();
   }
