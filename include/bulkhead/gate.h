@@ -305,17 +305,23 @@ inline bool Permit::release(Outcome outcome) noexcept {
   }
   if (outcome == Outcome::failure) failed_ = true;
   drop();
-  state_ = 0;
   return true;
 }
 
+// Handlers and hooks run inside, and may release this very permit, give it a new value or destroy it. So it
+// is no longer held before they run, and not touched afterwards.
 inline void Permit::drop() noexcept {
   if (state_ == held && !failed_) [[likely]] {
+    Gate* gate = gate_;
+    const bool quiet = gate->turnstile_.give_back(1);
+    state_ = 0;  // after the addition, which would wait for this store
     // Nothing of the gate is touched after this, unless somebody waits.
-    if (!gate_->turnstile_.give_back(1)) [[unlikely]]
-      gate_->release_slow();
+    if (!quiet) [[unlikely]]
+      gate->release_slow();
   } else if (state_ & held) {
-    gate_->release_observed(parts());
+    const Parts what = parts();
+    state_ = 0;
+    gate_->release_observed(what);
   }
 }
 

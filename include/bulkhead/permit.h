@@ -28,7 +28,7 @@ class [[nodiscard]] Permit {
   Permit(Permit&& other) noexcept { take(other); }
   Permit& operator=(Permit&& other) noexcept {
     if (this != &other) {
-      drop();
+      const Permit old(std::move(*this));  // dies last: who runs inside its release sees the new value
       take(other);
     }
     return *this;
