@@ -98,22 +98,25 @@ std::uint64_t allocations_in(F&& body) {
   return allocations;
 }
 
-// A thread that does one thing when told: its own making is not counted.
+// A thread that does one thing when told. It is up and running, and its making not counted, by then.
 class Worker {
  public:
   explicit Worker(std::function<void()> body)
       : thread_([this, body = std::move(body)] {
+          up_ = true;
           while (!go_) std::this_thread::yield();
           body();
           done_ = true;
-        }) {}
+        }) {
+    while (!up_) std::this_thread::yield();
+  }
   void go() { go_ = true; }
   void wait() const {
     while (!done_) std::this_thread::yield();
   }
 
  private:
-  std::atomic<bool> go_ = false, done_ = false;
+  std::atomic<bool> up_ = false, go_ = false, done_ = false;
   std::jthread thread_;
 };
 
