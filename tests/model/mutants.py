@@ -1,0 +1,151 @@
+"""The seeded errors: one edit each to a copy of the shipped source. run_mutants applies, compiles and runs them.
+
+Each must be found. `old` must occur exactly once in the file, so that an entry cannot outlive the code it changes;
+`where` names the scenarios that should find it (a part of their name), so that the check runs only those.
+"""
+
+TURNSTILE = "include/bulkhead/detail/turnstile.h"
+SLOW = "src/gate/slow_path.h"
+
+
+class Mutant:
+    def __init__(self, name, file, old, new, where):
+        self.name, self.file, self.old, self.new, self.where = name, file, old, new, where
+
+
+MUTANTS = [
+    # ---- the word ----
+    Mutant("relaxed_release", TURNSTILE,
+           "word_.fetch_add(word::released_one + cost, std::memory_order_release)",
+           "word_.fetch_add(word::released_one + cost, std::memory_order_relaxed)", "admit_release"),
+    Mutant("relaxed_acquire", TURNSTILE,
+           "w - cost, std::memory_order_acq_rel, std::memory_order_relaxed)",
+           "w - cost, std::memory_order_relaxed, std::memory_order_relaxed)", "admit_release"),
+    Mutant("pass_does_not_release", TURNSTILE,
+           "w - cost, std::memory_order_acq_rel, std::memory_order_relaxed)",
+           "w - cost, std::memory_order_acquire, std::memory_order_relaxed)", "snapshot_heavy"),
+    Mutant("relaxed_take", SLOW,
+           "x - w.cost, std::memory_order_acq_rel, std::memory_order_relaxed)",
+           "x - w.cost, std::memory_order_relaxed, std::memory_order_relaxed)", "admit_release"),
+    Mutant("one_unit_too_many", TURNSTILE,
+           ">= word::quiet + word::bias + cost)", ">= word::quiet + word::bias + cost - 1)", "try_only"),
+    Mutant("pass_ignores_the_line", TURNSTILE,
+           "while ((w & (word::released_one - 1)) >= word::quiet + word::bias + cost)",
+           "while ((w & (word::quiet - 1)) >= word::bias + cost)", "hand_off"),
+    # ---- quiet ----
+    Mutant("quiet_cleared_without_recheck", SLOW,
+           "  do serve(now, wakes);\n  while (settle_quiet(now));",
+           "  serve(now, wakes);\n  settle_quiet(now);", "hand_off"),
+    Mutant("joins_without_clearing_quiet", SLOW,
+           '  P::point("enter.before_recheck");\n  attend(now, wakes);',
+           '  P::point("enter.before_recheck");\n  serve(now, wakes);', "hand_off"),
+    Mutant("quiet_while_somebody_waits", SLOW,
+           "const bool nobody_waits = !w || (poked_ && !starved(w, now));",
+           "const bool nobody_waits = !w || poked_ || loose();", "hand_off"),
+    Mutant("release_without_slow_path", SLOW,
+           "  --slow_releases_;\n  attend(now, wakes);", "  --slow_releases_;", "hand_off"),
+    # ---- waiting ----
+    Mutant("grant_dropped_on_timeout", SLOW,
+           "    if (left) return true;\n    until = forever;",
+           "    if (left) return true;\n    w.verdict = rejected(Reason::timeout);\n    return true;\n    until = forever;",
+           "timeout_vs_release"),
+    Mutant("withdraw_takes_back_a_decision", SLOW,
+           "    if (w.verdict == Verdict::pending) w.early = rejected(reason);\n    return false;",
+           "    if (w.verdict == Verdict::pending) w.early = rejected(reason);\n"
+           "    else w.verdict = rejected(reason);\n    return false;", "cancel"),
+    Mutant("early_cancel_forgotten", SLOW,
+           "if (w.verdict == Verdict::pending) w.early = rejected(reason);", "", "cancel_only"),
+    Mutant("poke_not_passed_on", SLOW,
+           "  decide(w, rejected(reason));\n  attend(now, wakes);\n  return true;",
+           "  decide(w, rejected(reason));\n  return true;", "timeout_vs_release"),
+    Mutant("poked_forgotten_when_it_leaves", SLOW,
+           "  w.queued = false;\n  if (poked_ == &w) poked_ = nullptr;", "  w.queued = false;", "poke_passed_on"),
+    Mutant("poked_loser_does_not_rearm", SLOW,
+           "          if (poked_ == &w) poked_ = nullptr;\n", "", "poke_passed_on"),
+    Mutant("poked_winner_does_not_attend", SLOW,
+           "          attend(t, wakes);\n", "          if (!admitted) attend(t, wakes);\n", "poke_passed_on"),
+    Mutant("poke_without_wake", SLOW,
+           "  if (wakes.poke) P::wake(wakes.poke);\n", "", "hand_off"),
+    Mutant("publish_before_verdict", SLOW,
+           "signal->store(Waiter::done, std::memory_order_release);\n  P::wake(signal);  // an",
+           "signal->store(Waiter::done, std::memory_order_relaxed);\n  P::wake(signal);  // an", "hand_off"),
+    Mutant("publish_touches_the_dead", SLOW,
+           "  P::wake(signal);  // an address only: the waiter may be gone",
+           "  if (signal->load(std::memory_order_relaxed) == Waiter::done) P::wake(signal);", "hand_off"),
+    Mutant("callback_is_only_poked", SLOW,
+           "if (loose() && w->is_thread && !starved(w, now)) {", "if (loose() && !starved(w, now)) {", "callback"),
+    Mutant("leaves_the_count_late", SLOW,
+           "  line_.store(l - line::one(w.tier), std::memory_order_release);\n  if (!take(w)) {\n"
+           "    line_.store(l, std::memory_order_release);\n    return false;\n  }\n",
+           "  if (!take(w)) return false;\n  line_.store(l - line::one(w.tier), std::memory_order_release);\n",
+           "admit_release"),
+    # ---- tiers, cost, reserve ----
+    Mutant("evicted_stays_in_line", SLOW, "    leave(victim);\n", "", "evict"),
+    Mutant("evicted_is_not_told", SLOW,
+           "    decide(victim, rejected(Reason::evicted));\n    wakes.push(victim);",
+           "    decide(victim, rejected(Reason::evicted));", "evict"),
+    Mutant("evicts_its_equals", SLOW,
+           "if (line_is_full && line::below(l, w.tier) == 0) return reject(Reason::queue_limit);", "", "evict_lowest"),
+    Mutant("reserve_closed_to_critical", SLOW,
+           "  const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;\n"
+           "  if (w.cost > 1) begin();",
+           "  const std::int64_t reserve = 0;\n  if (w.cost > 1) begin();", "reserve"),
+    Mutant("reserve_open_to_all", SLOW,
+           "  const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;\n"
+           "  if (w.cost > 1) begin();",
+           "  const std::int64_t reserve = reserve_.load(std::memory_order_relaxed);\n  if (w.cost > 1) begin();",
+           "reserve"),
+    Mutant("newcomer_overtakes", SLOW,
+           "if ((ahead == 0 || (loose() && !starved(head(), now))) && take(w)) {", "if (take(w)) {", "hand_off/fifo"),
+    Mutant("starved_is_overtaken", SLOW,
+           "(ahead == 0 || (loose() && !starved(head(), now)))", "(ahead == 0 || loose())", "hand_off/adaptive"),
+    # ---- resize, close ----
+    Mutant("grow_without_serving", SLOW,
+           "      w = next;\n    }\n  }\n  attend(now, wakes);", "      w = next;\n    }\n  }", "grow"),
+    Mutant("shrink_beside_the_word", SLOW,
+           "  word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);\n",
+           "  if (after > before)\n"
+           "    word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);\n", "shrink"),
+    Mutant("resize_with_the_wrong_sign", SLOW,
+           "static_cast<std::uint64_t>(after - before)", "static_cast<std::uint64_t>(before - after)", "grow"),
+    Mutant("resize_without_section", SLOW,
+           "  begin();\n"
+           "  word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);\n"
+           "  limit_.store(limit, std::memory_order_release);\n"
+           "  reserve_.store(reserve, std::memory_order_release);\n"
+           "  end();\n",
+           "  word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);\n"
+           "  limit_.store(limit, std::memory_order_release);\n"
+           "  reserve_.store(reserve, std::memory_order_release);\n", "snapshot_resize"),
+    Mutant("hopeless_wait_for_ever", SLOW, "      if (hopeless(*w)) {", "      if (false) {", "hopeless"),
+    Mutant("close_without_waking", SLOW,
+           "    decide(*w, rejected(Reason::shutdown));\n    wakes.push(*w);",
+           "    decide(*w, rejected(Reason::shutdown));", "close"),
+    Mutant("close_keeps_quiet", SLOW,
+           "&& !drains_ && !closed_.load(std::memory_order_relaxed);", "&& !drains_;", "close"),
+    Mutant("close_not_seen_in_line", SLOW,
+           "  if (closed_.load(std::memory_order_relaxed)) return reject(Reason::shutdown);\n", "", "close"),
+    # ---- drain, destruction ----
+    Mutant("drain_not_notified", SLOW,
+           "  while (settle_quiet(now));\n  check_idle(wakes);", "  while (settle_quiet(now));", "drain"),
+    Mutant("drain_keeps_quiet", SLOW,
+           "nobody_waits && !drains_ && !closed_", "nobody_waits && !closed_", "drain"),
+    Mutant("drain_left_in_the_list", SLOW, "    *d = drain.next;\n", "", "drain"),
+    Mutant("drain_forgets_the_others", SLOW,
+           "  while (last->next) last = last->next;\n", "", "drain"),
+    Mutant("idle_ignores_releases_on_the_way", SLOW,
+           "return !head() && on_the_way == 0 &&", "return !head() && (on_the_way == 0 || true) &&", "destroy"),
+    Mutant("release_not_acknowledged", SLOW, "  --slow_releases_;\n", "", "destroy"),
+    Mutant("idle_with_units_out", SLOW,
+           "         word::room(w) >=\n", "         true || word::room(w) >=\n", "drain"),
+    # ---- numbers ----
+    Mutant("reader_trusts_any_instant", SLOW,
+           "const bool still = begun_.load(std::memory_order_acquire) == ended;", "const bool still = true;",
+           "snapshot_heavy"),
+    Mutant("heavy_counted_outside_the_section", SLOW,
+           "    if (taken) add_heavy(w.cost - 1);\n    end();", "    end();\n    if (taken) add_heavy(w.cost - 1);",
+           "snapshot_heavy"),
+    Mutant("end_does_not_release", TURNSTILE,
+           "ended_.fetch_add(1, std::memory_order_release)", "ended_.fetch_add(1, std::memory_order_relaxed)",
+           "snapshot_heavy"),
+]

@@ -1,0 +1,465 @@
+// scenarios.cc - a few threads each, around one gate. What is wrong in none of their executions is listed in
+// README.md.
+#include "tests/model/model_gate.h"
+
+namespace bulkhead::model {
+namespace {
+
+constexpr Verdict admitted = Verdict::admitted;
+constexpr Verdict shutdown = detail::rejected(Reason::shutdown);
+constexpr Verdict timeout = detail::rejected(Reason::timeout);
+constexpr Verdict cancelled = detail::rejected(Reason::cancelled);
+constexpr Verdict evicted = detail::rejected(Reason::evicted);
+constexpr Verdict full = detail::rejected(Reason::concurrency_limit);
+constexpr Verdict line_full = detail::rejected(Reason::queue_limit);
+
+struct Base : Scenario {
+  ModelGate gate;
+
+  template <class... Args>
+  explicit Base(Mode mode, Args... args) : gate(mode, args...) {}
+  void after() override { gate.check_at_rest(); }
+
+  bool fifo() const { return gate.mode() == Mode::fifo; }
+  void must_visit(const Ask& ask = {}) { check(gate.visit(ask) == admitted, "everybody gets in"); }
+};
+
+// Two calls each, one unit, a line with a place for everybody.
+struct AdmitRelease : Base {
+  explicit AdmitRelease(Mode mode) : Base(mode, 1u, 2u) {}
+  void thread(unsigned) override {
+    must_visit();
+    must_visit();
+  }
+};
+
+// Nobody may queue: a refusal is right only if somebody had the unit during the call.
+struct TryOnly : Base {
+  Atomic<std::uint32_t> visits{
+      0};  // begun << 16 | under way; who finds nobody here knows that the unit is back
+  explicit TryOnly(Mode mode) : Base(mode, 1u, 0u) {}
+  void thread(unsigned) override {
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t before = visits.fetch_add((1u << 16) + 1, std::memory_order_acq_rel);
+      const Verdict v = gate.visit({.queues = i == 0});
+      const std::uint32_t now = visits.fetch_sub(1, std::memory_order_acq_rel);
+      const bool alone = now == before + (1u << 16) + 1 && (before & 0xffff) == 0;
+      check(v == admitted || (v == full && !alone), "refused only if another was there");
+    }
+  }
+};
+
+// One holds, one waits, with or without a time limit: small enough to see every execution with few switches.
+template <bool timed>
+struct Pair : Base {
+  explicit Pair(Mode mode) : Base(mode, 1u, 1u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    const Verdict v = gate.visit({.timed = timed});
+    check(v == admitted || (timed && v == timeout), "admitted, or its time was up");
+  }
+};
+
+struct PairClose : Base {
+  explicit PairClose(Mode mode) : Base(mode, 1u, 1u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) {
+      gate.close();
+      gate.release();
+      return;
+    }
+    const Verdict v = gate.visit();
+    check(v == admitted || v == shutdown, "admitted or shutdown");
+  }
+};
+
+struct PairDestroy : Base {
+  explicit PairDestroy(Mode mode) : Base(mode, 1u, 1u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0)
+      gate.release();
+    else
+      gate.destroy();
+  }
+  void after() override { check(gate.inside() == 0, "nobody is inside"); }
+};
+
+// The unit is held; two wait for it. In fifo nobody overtakes one who is known to be in line.
+struct HandOff : Base {
+  explicit HandOff(Mode mode) : Base(mode, 1u, 2u) {
+    gate.hold();
+    gate.one_unit_one_tier = true;
+  }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) return must_visit();
+    const bool behind = gate.in_line() > 0;
+    check(gate.acquire() == admitted, "everybody gets in");
+    if (fifo() && behind) check(gate.admissions() == 3, "the one ahead has been inside");
+    gate.release();
+  }
+};
+
+// One waiter's time may be up just when the unit comes its way; the other must get it in any case.
+struct TimeoutVsRelease : Base {
+  explicit TimeoutVsRelease(Mode mode) : Base(mode, 1u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 2) return must_visit();
+    const Verdict v = gate.visit({.timed = true});
+    check(v == admitted || v == timeout, "admitted or timeout");
+  }
+};
+
+// As before, with a newcomer that barges in and out.
+struct PokePassedOn : Base {
+  explicit PokePassedOn(Mode mode) : Base(mode, 1u, 3u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) {
+      const Verdict v = gate.visit({.timed = true});
+      check(v == admitted || v == timeout, "admitted or timeout");
+    } else {
+      must_visit();
+    }
+  }
+};
+
+// Whoever cancels looks the waiter up, and its owner waits for a cancellation under way, as
+// std::stop_callback has it.
+struct Cancel : Base {
+  Mutex mutex;
+  Call* registered = nullptr;
+  bool left = false;
+  explicit Cancel(Mode mode) : Base(mode, 1u, 3u) { gate.hold(); }
+  void enrol(Call* w) {
+    mutex.lock();
+    registered = w;
+    mutex.unlock();
+  }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) {
+      mutex.lock();
+      if (registered) left = gate.withdraw(*registered);
+      mutex.unlock();
+      return;
+    }
+    if (index == 3) return must_visit();
+    Call w;
+    enrol(&w);
+    const Verdict v = gate.acquire(w, {});
+    enrol(nullptr);
+    check(v == admitted || v == cancelled, "admitted or cancelled");
+    check(!left || v == cancelled, "whoever was taken out of the line is cancelled");
+    if (v == admitted) gate.release();
+  }
+};
+
+// The unit stays out: only the cancellation can end the wait, also if it comes before the waiter has joined
+// the line.
+struct CancelOnly : Base {
+  Call w;
+  explicit CancelOnly(Mode mode) : Base(mode, 1u, 3u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) {
+      gate.withdraw(w);
+      return;
+    }
+    check(gate.acquire(w, {}) == cancelled, "cancelled");
+  }
+  void after() override {
+    gate.release();
+    gate.check_at_rest();
+  }
+};
+
+struct Close : Base {
+  explicit Close(Mode mode) : Base(mode, 1u, 3u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) return gate.close();
+    const Verdict v = gate.visit();
+    check(v == admitted || v == shutdown, "admitted or shutdown");
+  }
+};
+
+// The unit that is held does not come back: the waiters depend on the growth.
+struct Grow : Base {
+  explicit Grow(Mode mode) : Base(mode, 1u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.resize(3);
+    must_visit();
+  }
+  void after() override {
+    gate.release();
+    gate.check_at_rest();
+  }
+};
+
+// Two units out, one remains after the shrink; who asks after it must find one at most inside.
+struct Shrink : Base {
+  explicit Shrink(Mode mode) : Base(mode, 2u, 2u) {
+    gate.hold();
+    gate.hold();
+  }
+  void thread(unsigned index) override {
+    if (index < 2) {
+      gate.release();
+      if (index == 0) must_visit();
+      return;
+    }
+    gate.resize(1);
+    must_visit();
+  }
+};
+
+// Down and up again, with somebody in line all the while; and a cost that no longer fits is refused, not
+// forgotten.
+struct ShrinkGrow : Base {
+  explicit ShrinkGrow(Mode mode) : Base(mode, 2u, 2u) {
+    gate.hold();
+    gate.hold();
+  }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) {
+      gate.resize(1);
+      gate.resize(3);
+      return;
+    }
+    const Verdict v = gate.visit({.cost = 2});
+    check(v == admitted || v == full, "admitted or beyond the limit");
+  }
+  void after() override {
+    gate.release();
+    gate.check_at_rest();
+  }
+};
+
+// A waiter whose cost the shrunken limit cannot hold is refused at once.
+struct Hopeless : Base {
+  explicit Hopeless(Mode mode) : Base(mode, 2u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.resize(1);
+    check(gate.visit({.cost = 2}) == full, "refused");
+  }
+  void after() override {
+    gate.release();
+    gate.check_at_rest();
+  }
+};
+
+// One place in line. The critical call always gets in; the other may have to make room for it.
+struct Evict : Base {
+  explicit Evict(Mode mode) : Base(mode, 1u, 1u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) return must_visit({.tier = Priority::critical});
+    const Verdict v = gate.visit({.tier = Priority::best_effort});
+    check(v == admitted || v == evicted || v == line_full, "admitted, evicted or no place");
+  }
+};
+
+// Three tiers and two places: only the lowest can lose its place.
+struct EvictLowest : Base {
+  explicit EvictLowest(Mode mode) : Base(mode, 1u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) return must_visit({.tier = Priority::critical});
+    if (index == 2) return must_visit({.tier = Priority::normal});
+    const Verdict v = gate.visit({.tier = Priority::best_effort});
+    check(v == admitted || v == evicted || v == line_full, "admitted, evicted or no place");
+  }
+};
+
+// One of two units is kept for critical calls. The normal unit stays out until the critical call has been in.
+struct Reserve : Base {
+  explicit Reserve(Mode mode) : Base(mode, 2u, 2u, 1u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) {
+      must_visit({.tier = Priority::critical});
+      gate.release();
+      return;
+    }
+    must_visit({.tier = index == 1 ? Priority::normal : Priority::critical});
+  }
+};
+
+// Two units wanted at once, by one who waits at the head while single units come and go.
+struct Heavy : Base {
+  explicit Heavy(Mode mode) : Base(mode, 2u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    must_visit({.cost = index == 1 ? 2u : 1u});
+  }
+};
+
+struct DrainVsRelease : Base {
+  explicit DrainVsRelease(Mode mode) : Base(mode, 1u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) {
+      check(gate.drain(), "drained");
+      return;
+    }
+    if (gate.drain(true)) check(gate.inside() == 0, "drained means idle");
+  }
+};
+
+struct DrainVsVisit : Base {
+  explicit DrainVsVisit(Mode mode) : Base(mode, 1u, 2u) {}
+  void thread(unsigned index) override {
+    if (index == 0)
+      gate.drain();
+    else
+      must_visit();
+  }
+};
+
+// Whoever destroys the gate waits for those who hold or wait, and for nobody else; none of them touches it
+// afterwards.
+struct Destroy : Base {
+  explicit Destroy(Mode mode) : Base(mode, 2u, 2u) {
+    gate.hold();
+    gate.hold();
+  }
+  void thread(unsigned index) override {
+    if (index < 2)
+      gate.release();
+    else
+      gate.destroy();
+  }
+  void after() override { check(gate.inside() == 0, "nobody is inside"); }
+};
+
+struct DestroyWithWaiter : Base {
+  Atomic<std::uint32_t> arrived{0};
+  explicit DestroyWithWaiter(Mode mode) : Base(mode, 1u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) {
+      gate.pin();  // a caller may not meet a destroyed gate at its door; once in line, the gate sees to it
+      arrived.store(1, std::memory_order_release);
+      const Verdict v = gate.visit({.pinned = true});
+      check(v == admitted || v == shutdown, "admitted or shutdown");
+      return;
+    }
+    while (arrived.load(std::memory_order_acquire) == 0) rl::ctx().yield(1, Where());
+    gate.destroy();
+  }
+  void after() override { check(gate.inside() == 0, "nobody is inside"); }
+};
+
+// Every call costs two and fails, so every instant shows it: units are twice the permits, failed equals
+// released.
+struct SnapshotHeavy : Base {
+  explicit SnapshotHeavy(Mode mode) : Base(mode, 2u, 2u) {}
+  void thread(unsigned index) override {
+    if (index == 0) {
+      for (int i = 0; i < 2; ++i) {
+        const Turnstile::Numbers n = gate.t().read();
+        check(n.in_flight == 2 * n.permits, "units are twice the permits");
+        check(n.in_flight <= n.limit, "in flight <= limit");
+        check(n.failed == n.released, "every release was a failure");
+        check(!n.underflow, "no underflow");
+      }
+      return;
+    }
+    const Ask ask{.cost = 2};
+    check(gate.acquire(ask) == admitted, "everybody gets in");
+    gate.release(ask, true);
+  }
+};
+
+// While the limit moves between one and two, one unit is out: never more in flight than the limit, never
+// none.
+struct SnapshotResize : Base {
+  explicit SnapshotResize(Mode mode) : Base(mode, 2u, 2u, 1u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) {
+      for (int i = 0; i < 2; ++i) {
+        const Turnstile::Numbers n = gate.t().read();
+        check(n.in_flight == 1 && n.permits == 1, "one unit is out");
+        check(n.released == 0 && n.failed == 0, "none came back");
+      }
+      return;
+    }
+    gate.resize(4, 1);
+    gate.resize(2, 0);
+  }
+  void after() override {
+    gate.release();
+    gate.check_at_rest();
+  }
+};
+
+// A callback waits beside a thread: it needs no waking, so in every mode it gets the units directly.
+struct Callback : Base {
+  struct Op : Call {
+    Callback* scenario = nullptr;
+  };
+  Op op;
+  explicit Callback(Mode mode) : Base(mode, 1u, 2u) { gate.hold(); }
+  static void decided(Turnstile::Waiter& w) noexcept {
+    Op& self = static_cast<Op&>(w);
+    check(self.told == 1 && self.verdict == admitted, "told once, and admitted");
+    self.scenario->gate.enter_section({}, 0);
+    self.scenario->gate.release();
+  }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 1) return must_visit();
+    op.scenario = this;
+    op.is_thread = false;
+    op.complete = decided;
+    Wakes wakes;
+    const Verdict v = gate.t().enter(op, {.may_queue = true, .may_wait = true}, gate.slow_now(), wakes);
+    gate.tell(wakes);
+    if (v == Verdict::pending) return;
+    gate.announce(op);
+    decided(op);
+  }
+};
+
+template <class S>
+Scenario* make(void* place, Mode mode) {
+  static_assert(sizeof(S) <= scenario_size);
+  return new (place) S(mode);
+}
+
+const Entry list[] = {
+    {"admit_release", 3, make<AdmitRelease>, {true, true, true}, {0, 0, 0}},
+    {"try_only", 3, make<TryOnly>, {true, false, false}, {2, 0, 0}},
+    {"pair", 2, make<Pair<false>>, {true, true, true}, {3, 3, 3}},
+    {"pair_timeout", 2, make<Pair<true>>, {true, true, true}, {3, 3, 3}},
+    {"pair_close", 2, make<PairClose>, {true, true, false}, {3, 3, 0}},
+    {"pair_destroy", 2, make<PairDestroy>, {true, false, false}, {3, 0, 0}},
+    {"hand_off", 3, make<HandOff>, {true, true, true}, {1, 1, 0}},
+    {"timeout_vs_release", 3, make<TimeoutVsRelease>, {true, true, true}, {0, 0, 0}},
+    {"poke_passed_on", 4, make<PokePassedOn>, {true, true, true}, {0, 0, 0}},
+    {"cancel", 4, make<Cancel>, {true, true, true}, {0, 0, 0}},
+    {"cancel_only", 2, make<CancelOnly>, {true, true, false}, {3, 3, 0}},
+    {"close", 4, make<Close>, {true, true, true}, {0, 0, 0}},
+    {"grow", 3, make<Grow>, {true, true, true}, {0, 0, 0}},
+    {"shrink", 3, make<Shrink>, {true, true, true}, {0, 0, 0}},
+    {"shrink_grow", 3, make<ShrinkGrow>, {true, true, true}, {0, 0, 0}},
+    {"hopeless", 2, make<Hopeless>, {true, true, false}, {3, 3, 0}},
+    {"evict", 3, make<Evict>, {true, true, true}, {1, 1, 0}},
+    {"evict_lowest", 4, make<EvictLowest>, {true, true, true}, {0, 0, 0}},
+    {"reserve", 3, make<Reserve>, {true, true, true}, {0, 0, 0}},
+    {"heavy", 3, make<Heavy>, {true, true, true}, {0, 0, 0}},
+    {"drain", 3, make<DrainVsRelease>, {true, true, true}, {0, 0, 0}},
+    {"drain_visit", 3, make<DrainVsVisit>, {true, true, true}, {0, 0, 0}},
+    {"destroy", 3, make<Destroy>, {true, false, false}, {0, 0, 0}},
+    {"destroy_waiter", 3, make<DestroyWithWaiter>, {true, true, true}, {0, 0, 0}},
+    {"snapshot_heavy", 3, make<SnapshotHeavy>, {true, true, false}, {0, 0, 0}},
+    {"snapshot_resize", 2, make<SnapshotResize>, {true, false, false}, {0, 0, 0}},
+    {"callback", 3, make<Callback>, {true, true, true}, {0, 0, 0}},
+};
+
+}  // namespace
+
+std::span<const Entry> scenarios() { return list; }
+
+}  // namespace bulkhead::model
