@@ -48,8 +48,8 @@ struct Event {
 
 // Called synchronously, outside every lock, after the state has changed and before the caller concerned
 // learns of it. On a hand-off the new holder's on_admit comes before the old holder's on_release. A hook may
-// call back into the gate but must not destroy it; an exception it throws is swallowed and counted
-// (Snapshot::hook_errors).
+// call back into the gate but must not destroy it, nor a coroutine that waits in its line; an exception it
+// throws is swallowed and counted (Snapshot::hook_errors).
 struct Hooks {
   std::function<void(const Event&)> on_admit{}, on_release{}, on_resize{}, on_close{};
   std::function<void(const Event&, Reason)> on_reject{};

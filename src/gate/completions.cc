@@ -21,6 +21,14 @@ void Completions::post(AsyncAcquire& op) noexcept {
   local.running = false;
 }
 
+Completions::Together::Together() noexcept : inner_(local.running) { local.running = true; }
+
+Completions::Together::~Together() {
+  if (inner_) return;
+  run_all();
+  local.running = false;
+}
+
 void Completions::flush() noexcept {
   if (local.queue.first) run_all();
 }

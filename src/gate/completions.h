@@ -16,6 +16,18 @@ class Completions {
   static void flush() noexcept;
   static bool remove(AsyncAcquire& op) noexcept;
 
+  // Holds back what is posted while it lives: whoever runs may destroy the others, so all are posted first.
+  class Together {
+   public:
+    Together() noexcept;
+    ~Together();
+    Together(const Together&) = delete;
+    Together& operator=(const Together&) = delete;
+
+   private:
+    const bool inner_;
+  };
+
  private:
   static void run_all() noexcept;
 };

@@ -362,6 +362,8 @@ void Gate::announce_all(const Wakes& wakes) noexcept {
 // Touches the waiters only: once the last of them is told, the gate may be gone.
 void Gate::publish_all(Wakes& wakes) noexcept {
   Turnstile::finish(wakes);
+  if (!wakes.first) return;
+  const detail::Completions::Together all;
   while (Waiter* w = wakes.pop()) Turnstile::publish(*w);
 }
 

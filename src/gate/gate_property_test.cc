@@ -6,13 +6,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <coroutine>
 #include <deque>
 #include <iostream>
 #include <optional>
 #include <ostream>
 #include <set>
-#include <sstream>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -23,6 +21,7 @@
 #include "bulkhead/manual_clock.h"
 #include "gate/gate_commands_test.h"
 #include "gate/model_gate.h"
+#include "gate/property_test.h"
 
 namespace bulkhead {
 
@@ -58,33 +57,6 @@ using std::chrono::nanoseconds;
 struct Coverage {
   std::uint64_t sequences = 0, commands = 0, admitted = 0, handed_over = 0, double_releases = 0;
   std::set<Reason> reasons;
-};
-
-class Task {
- public:
-  struct promise_type {
-    Task get_return_object() { return Task(std::coroutine_handle<promise_type>::from_promise(*this)); }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_always final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::terminate(); }
-  };
-  Task() = default;
-  explicit Task(std::coroutine_handle<> handle) : handle_(handle) {}
-  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
-  Task& operator=(Task&& other) noexcept {
-    destroy();
-    handle_ = std::exchange(other.handle_, {});
-    return *this;
-  }
-  ~Task() { destroy(); }
-
-  void destroy() {
-    if (auto handle = std::exchange(handle_, {})) handle.destroy();
-  }
-
- private:
-  std::coroutine_handle<> handle_;
 };
 
 class SideBySide {
@@ -368,43 +340,18 @@ class SideBySide {
 
 class GateProperty : public testing::TestWithParam<std::tuple<Fairness, const Kind*>> {};
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define BULKHEAD_SLOW_BUILD 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define BULKHEAD_SLOW_BUILD 1
-#endif
-#endif
-#if defined(BULKHEAD_SLOW_BUILD)
-constexpr int kSequences = 300;
-#else
-constexpr int kSequences = 2000;
-#endif
-constexpr double kScale = 2.5;  // up to 250 commands in one
-
 TEST_P(GateProperty, TheGateDoesWhatTheModelDoes) {
   const Fairness fairness = std::get<0>(GetParam());
   const Kind* kind = std::get<1>(GetParam());
   Coverage coverage;
-  const auto property = [&] {
+  check_property([&] {
     const Shape how = *shape(*kind).as("gate");
-    const auto commands =
-        *rc::gen::scale(kScale, rc::gen::container<std::vector<Command>>(command(*kind))).as("commands");
+    const auto commands = *script(*kind).as("commands");
     SideBySide both(fairness, how, coverage);
     for (const Command& c : commands) both.run(c);
     both.finish();
-  };
-
-  rc::detail::TestParams params = rc::detail::configuration().testParams;
-  params.maxSuccess = std::max(params.maxSuccess, kSequences);
-  rc::detail::TestMetadata metadata;
-  metadata.id = metadata.description = testing::UnitTest::GetInstance()->current_test_info()->name();
-  const auto result = rc::detail::checkTestable(property, metadata, params);
-  if (!result.is<rc::detail::SuccessResult>()) {
-    std::ostringstream text;
-    rc::detail::printResultMessage(result, text);
-    FAIL() << text.str() << "\nRC_PARAMS=\"seed=" << params.seed << "\"";
-  }
+  });
+  if (HasFatalFailure()) return;
 
   std::cout << coverage.sequences << " sequences, " << coverage.commands << " commands\n";
   EXPECT_GT(coverage.handed_over, 50u);
@@ -415,9 +362,7 @@ TEST_P(GateProperty, TheGateDoesWhatTheModelDoes) {
 }
 
 std::string name_of(const testing::TestParamInfo<GateProperty::ParamType>& test) {
-  constexpr std::array<const char*, 3> modes{"Fifo", "Barging", "Adaptive"};
-  return std::string(modes[static_cast<std::size_t>(std::get<0>(test.param))]) +
-         std::get<1>(test.param)->name;
+  return mode_name(std::get<0>(test.param)) + std::get<1>(test.param)->name;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GateProperty,
