@@ -225,9 +225,9 @@ class ModelGate {
   }
 
   bool pass(std::uint32_t cost) {  // as Gate::pass
-    if (cost <= 1) return took(t(), t().try_pass(1));
+    if (cost <= 1) return took(t().try_pass(1));
     t().begin();
-    const bool passed = took(t(), t().try_pass(cost));
+    const bool passed = took(t().try_pass(cost));
     if (passed) t().add_heavy(cost - 1);
     t().end();
     return passed;
@@ -256,7 +256,8 @@ class ModelGate {
  private:
   Verdict ask_for(Call& w, const Ask& ask) {
     Verdict at_once = detail::rejected(Reason::shutdown);
-    if (!t().closed()) at_once = pass(ask.cost) ? Verdict::admitted : look(t(), ask);
+    if (!t().closed())
+      at_once = pass(ask.cost) ? Verdict::admitted : t().look(ask.tier, ask.cost, ask.queues).verdict;
     if (at_once == Verdict::pending) pin();
     if (ask.pinned) unpin();
     if (at_once != Verdict::pending) return at_once;
@@ -289,19 +290,9 @@ class ModelGate {
     return w.verdict;
   }
 
-  static Verdict look(auto& t, const Ask& ask) {
-    if constexpr (requires { t.look(ask.tier, ask.cost, ask.queues); })
-      return t.look(ask.tier, ask.cost, ask.queues).verdict;
-    else
-      return t.turned_away(ask.tier, ask.cost, ask.queues);
-  }
-  static bool took(auto& t, auto pass) {
-    if constexpr (requires { t.note_pass(); }) {
-      if (pass == decltype(pass)::noted) t.note_pass();
-      return pass != decltype(pass)::no;
-    } else {
-      return pass;
-    }
+  bool took(Turnstile::Pass pass) {
+    if (pass == Turnstile::Pass::noted) t().note_pass();
+    return pass != Turnstile::Pass::no;
   }
 
   alignas(64) std::byte place_[sizeof(Turnstile)];

@@ -168,6 +168,7 @@ struct RelacyPlatform {
   using Mutex = model::Mutex;
 
   static void pause() noexcept {}
+  static void yield() noexcept { rl::ctx().yield(1, Where()); }
   static void wake(const Atomic<std::uint32_t>* address) noexcept { Futex::wake(address); }
   static void point(const char*) noexcept {}
 };
