@@ -52,7 +52,12 @@ std::vector<Series> take_turns(std::string_view title, const Plan& plan, std::si
     };
     for (unsigned pass = 0; pass < plan.windows * patience && wanting(); ++pass) {
       for (std::size_t i = 0; i < designs; ++i) {
-        taken[i].push_back(sample(i));
+        const Sample s = sample(i);
+        if (s.hung) {
+          ++series[i].hung;
+          continue;
+        }
+        taken[i].push_back(s);
         if (taken[i].back().share >= plan.clean_share) clean[i].push_back(taken[i].back());
       }
     }
@@ -67,6 +72,7 @@ std::vector<Series> take_turns(std::string_view title, const Plan& plan, std::si
         series[i].noisy = true;
         patience = 1;  // a busy machine: more of the same would only take long
       }
+      if (clean[i].empty()) clean[i].push_back(sample(i));
       series[i].rounds.push_back(std::move(clean[i]));
     }
     std::fputc('.', stderr);

@@ -20,11 +20,13 @@ struct Sample {
   double value = 0;
   double share = 0;  // of the machine the window should have had: 1 is undisturbed
   std::array<double, 2> extra{};
+  bool hung = false;  // somebody slept for ever and had to be woken from outside
 };
 
 struct Series {
   std::vector<std::vector<Sample>> rounds;  // the windows that count
   unsigned clean = 0, taken = 0;
+  unsigned hung = 0;   // windows left out because somebody slept for ever
   bool noisy = false;  // too few were clean: what counts is the quietest half
 
   std::vector<double> medians() const;
@@ -56,6 +58,9 @@ class Team {
 
   void run(const std::function<void(unsigned thread)>& job);
   void meet() noexcept;  // inside a job: waits until all threads are here
+  // How often a job did not end within seconds and its threads had to be shaken out of their sleep: libstdc++
+  // 12's counting_semaphore can sleep for ever though it is free (GCC bug 104928).
+  unsigned rescued() const;
   unsigned size() const;
 
  private:

@@ -54,7 +54,7 @@ bool write_json(const std::string& path, const Results& results, const std::vect
       for (const auto& [name, value] : r.extra) out << "," << quoted(name) << ":" << value;
       if (const auto x = t.ratios(r.design, kFloor); !x.empty()) out << ",\"x_floor\":" << median(x);
       if (const auto x = t.ratios(r.design, kSemaphore); !x.empty()) out << ",\"x_std\":" << median(x);
-      out << ",\"clean\":" << r.clean << ",\"taken\":" << r.taken
+      out << ",\"clean\":" << r.clean << ",\"taken\":" << r.taken << ",\"hung\":" << r.hung
           << ",\"noisy\":" << (r.noisy ? "true" : "false") << "}";
       separator = ",\n";
     }

@@ -34,7 +34,7 @@ double Row::get(std::string_view key) const {
 }
 
 Row& Table::add(std::string_view design, const Series& s) {
-  rows.push_back({std::string(design), s.medians(), {}, s.clean, s.taken, s.noisy});
+  rows.push_back({std::string(design), s.medians(), {}, s.clean, s.taken, s.hung, s.noisy});
   return rows.back();
 }
 
@@ -71,7 +71,7 @@ const Table* find(const Results& results, std::string_view title) {
 }
 
 void print(std::ostream& out, const Results& results) {
-  bool noisy = false;
+  bool noisy = false, hung = false;
   for (const Table& table : results) {
     out << "\n" << table.title << "\n";
     const bool saturated = table.workload == "saturation";
@@ -96,10 +96,16 @@ void print(std::ostream& out, const Results& results) {
       out << text("  %-38s %9s %-19s %9s %9s", row.design.c_str(), number(row.value()).c_str(), range.c_str(),
                   no_ratio ? "" : ratio(a).c_str(), no_ratio ? "" : ratio(b).c_str());
       for (const auto& [name, value] : row.extra) out << text(" %11s", number(value).c_str());
-      out << text("  %u/%u%s\n", row.clean, row.taken, row.noisy ? " noisy" : "");
+      out << text("  %u/%u%s", row.clean, row.taken, row.noisy ? " noisy" : "");
+      out << (row.hung ? text(", %u hung\n", row.hung) : "\n");
+      hung |= row.hung > 0;
       noisy |= row.noisy;
     }
   }
+  if (hung)
+    out << "\nhung: in so many windows a thread slept for ever though there was room, and had to be woken "
+           "from outside; "
+           "they are\nnot counted.\n";
   if (noisy)
     out << "\nnoisy: the machine was too busy for enough clean windows; these are the quietest half of all "
            "windows, "

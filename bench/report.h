@@ -15,7 +15,7 @@ struct Row {
   std::string design;
   std::vector<double> rounds;  // one figure per round
   std::vector<std::pair<std::string, double>> extra;
-  unsigned clean = 0, taken = 0;
+  unsigned clean = 0, taken = 0, hung = 0;
   bool noisy = false;
 
   double value() const { return median(rounds); }

@@ -30,6 +30,7 @@ Sample run(Team& team, Contender& c, Section section, std::int64_t window_ns) {
   std::vector<Turns> turns(team.size());
   std::vector<std::int64_t> ends(team.size());
   const Quiet quiet;
+  const unsigned rescued_before = team.rescued();
   std::atomic<std::int64_t> start{0};
   team.run([&](unsigned thread) {
     std::int64_t unset = 0;
@@ -39,6 +40,7 @@ Sample run(Team& team, Contender& c, Section section, std::int64_t window_ns) {
     ends[thread] = now_ns();
   });
   const double share = quiet.share();
+  const bool hung = team.rescued() > rescued_before;
   std::uint64_t sum = 0, most = 0, least = ~std::uint64_t{0};
   std::int64_t worst = 0;
   for (const Turns& t : turns) {
@@ -51,7 +53,8 @@ Sample run(Team& team, Contender& c, Section section, std::int64_t window_ns) {
   return {.value = wall * 1e-3 / static_cast<double>(std::max<std::uint64_t>(sum, 1)),
           .share = share,
           .extra = {static_cast<double>(most) / static_cast<double>(std::max<std::uint64_t>(least, 1)),
-                    static_cast<double>(worst) * 1e-6}};
+                    static_cast<double>(worst) * 1e-6},
+          .hung = hung};
 }
 
 }  // namespace

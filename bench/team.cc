@@ -1,6 +1,10 @@
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "bench/harness.h"
@@ -10,7 +14,10 @@ namespace bench {
 
 struct Team::State {
   std::atomic<std::uint32_t> generation{0};  // a job is posted by counting it up
-  std::atomic<std::uint32_t> finished{0};
+  std::mutex mutex;
+  std::condition_variable one_finished;
+  std::uint32_t finished = 0;
+  unsigned rescued = 0;
   std::atomic<std::uint32_t> arrived{0};
   const std::function<void(unsigned)>* job = nullptr;  // null: go home
   bool crowded = false;
@@ -37,6 +44,7 @@ void pin_to(unsigned core) {
 }  // namespace
 
 Team::Team(unsigned threads) : state_(std::make_unique<State>()) {
+  signal(SIGUSR1, [](int) {});  // ends a system call
   state_->crowded = threads > cores();
   for (unsigned i = 0; i < threads; ++i) {
     state_->threads.emplace_back([this, i] {
@@ -47,8 +55,9 @@ Team::Team(unsigned threads) : state_(std::make_unique<State>()) {
         if (!state_->job) return;
         meet();
         (*state_->job)(i);
-        state_->finished.fetch_add(1);
-        state_->finished.notify_one();
+        std::lock_guard lock(state_->mutex);
+        ++state_->finished;
+        state_->one_finished.notify_one();
       }
     });
   }
@@ -65,8 +74,15 @@ void Team::run(const std::function<void(unsigned)>& job) {
   state_->finished = 0;
   state_->generation.fetch_add(1);
   state_->generation.notify_all();
-  for (std::uint32_t n = 0; (n = state_->finished.load()) < size();) state_->finished.wait(n);
+  std::unique_lock lock(state_->mutex);
+  const auto all_finished = [&] { return state_->finished == size(); };
+  while (!state_->one_finished.wait_for(lock, std::chrono::seconds(3), all_finished)) {
+    ++state_->rescued;
+    for (std::jthread& t : state_->threads) pthread_kill(t.native_handle(), SIGUSR1);
+  }
 }
+
+unsigned Team::rescued() const { return state_->rescued; }
 
 void Team::meet() noexcept {
   const std::uint32_t mine = state_->arrived.fetch_add(1);
