@@ -1,13 +1,14 @@
 # Warnings for our own targets. Linked PRIVATE and never exported: a consumer's flags are the consumer's.
-add_library(bulkhead_warnings INTERFACE)
-target_compile_options(bulkhead_warnings INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wcast-qual
+set(warnings
+  -Wall -Wextra -Wpedantic -Wshadow -Wold-style-cast -Wcast-qual
   -Wnon-virtual-dtor -Woverloaded-virtual -Wundef -Wextra-semi -Wvla -Wimplicit-fallthrough
   # GCC 12 sees an overlap in `"text" + std::string` that is not there (GCC bug 105651).
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<BOOL:${BULKHEAD_WERROR}>:-Werror>)
 
+add_library(bulkhead_warnings INTERFACE)
+target_compile_options(bulkhead_warnings INTERFACE ${warnings} -Wconversion -Wsign-conversion)
+
 # Tests and benchmarks count in plain ints; spelling out every conversion there would only bury what is tested.
 add_library(bulkhead_test_warnings INTERFACE)
-target_link_libraries(bulkhead_test_warnings INTERFACE bulkhead_warnings)
-target_compile_options(bulkhead_test_warnings INTERFACE -Wno-conversion -Wno-sign-conversion -Wno-sign-compare)
+target_compile_options(bulkhead_test_warnings INTERFACE ${warnings} -Wno-sign-compare)

@@ -59,17 +59,18 @@ struct GateOptions {
   std::uint32_t max_concurrent = 1;                  // units in flight at most: 1 to 268'435'455
   std::uint32_t max_queue = 0;                       // calls in line at most: 0 (fail fast) to 2'097'151
   std::chrono::nanoseconds max_wait = wait_forever;  // for calls that do not say
-  double critical_reserve =
-      0;  // share of max_concurrent only Priority::critical may use, 0 to below 1; rounded up
+  // Share of max_concurrent that only Priority::critical may use, 0 to below 1; rounded up to whole units.
+  double critical_reserve = 0;
   Fairness fairness = Fairness::fifo;
   Hooks hooks{};
 
   std::chrono::nanoseconds max_barge = std::chrono::microseconds(500);  // see Fairness::adaptive
+  double critical_queue_reserve = 0;                                    // the same for the places in line
   bool measure_service = false;  // sample how long permits are held; lets Reason::deadline predict the wait
   bool track_holders = false;    // remember who holds the permits, for Gate::holders()
   Clock* clock = nullptr;        // default: Clock::steady()
-  DeadlineDriver* deadlines =
-      nullptr;  // who fires the timeouts of asynchronous waiters; default: the clock's own
+  // Who fires the timeouts of asynchronous waiters; default: the clock's own.
+  DeadlineDriver* deadlines = nullptr;
 };
 
 struct AcquireOptions {
@@ -168,6 +169,7 @@ class Gate {
  private:
   friend class Permit;
   friend class AsyncAcquire;
+  friend class AcquireWatch;
   friend class detail::Frame;
   friend class detail::Completions;
   using Turnstile = detail::Turnstile<detail::StdPlatform>;
@@ -215,7 +217,7 @@ class Gate {
   void announce_all(const Wakes& wakes) noexcept;
   static void publish_all(Wakes& wakes) noexcept;
   void tell(Wakes& wakes) noexcept;
-  void withdraw_and_tell(Waiter& w) noexcept;
+  bool withdraw_and_tell(Waiter& w, Reason reason) noexcept;
   template <class F>
   void call_hook(const F& hook) noexcept;
   void count_rejection(Reason reason) noexcept;
@@ -234,6 +236,7 @@ class Gate {
   DeadlineDriver& deadlines_;
   const std::chrono::nanoseconds max_wait_;
   const double critical_reserve_;
+  const double critical_queue_reserve_;
   const Fairness fairness_;
   const bool measure_;
   std::unique_ptr<Observers> observers_;
@@ -252,50 +255,6 @@ class Gate {
   };
   static constexpr std::size_t kStripes = 4;
   Stripe rejections_[kStripes];
-};
-
-// One asynchronous acquisition, for those who bring their own storage: co_acquire and async_acquire are made
-// of it. It lives, unmoved, until it is decided; destroying it earlier takes it out of the line.
-class AsyncAcquire : private detail::Waiter<detail::StdPlatform>, private Alarm {
- public:
-  AsyncAcquire(Gate& gate, AcquireOptions options) noexcept;
-  AsyncAcquire(const AsyncAcquire&) = delete;
-  AsyncAcquire& operator=(const AsyncAcquire&) = delete;
-
-  // True: decided at once, take the result(). False: on_decided() will be called, exactly once; it may even
-  // have been called, and the object be gone, when this returns.
-  bool start() noexcept;
-  Result<Permit> result() noexcept;  // once, after it is decided
-
- protected:
-  virtual ~AsyncAcquire();
-  // On the thread that decided it, outside all locks. May destroy this object and re-enter the gate.
-  virtual void on_decided() noexcept = 0;
-  Gate& gate() const noexcept { return gate_; }
-  const AcquireOptions& options() const noexcept { return options_; }
-
- private:
-  friend class Gate;
-  friend class detail::Completions;
-  using Waiter = detail::Waiter<detail::StdPlatform>;
-
-  struct Cancel {
-    AsyncAcquire& self;
-    void operator()() const noexcept;
-  };
-  bool expire() noexcept override;
-  void expired() noexcept override;
-  static void completed(Waiter& w) noexcept;
-  void disarm() noexcept;
-
-  Gate& gate_;
-  AcquireOptions options_;
-  std::optional<std::stop_callback<Cancel>> cancel_;
-  std::optional<Result<Permit>> result_;
-  detail::Wakes<detail::StdPlatform> wakes_;  // those who could go because this one's time was up
-  enum class Stage : std::uint8_t { idle, started, posted, over } stage_ = Stage::idle;
-  bool armed_ = false;
-  bool pinned_ = false;  // from joining the line until the result is taken
 };
 
 inline bool Permit::release(Outcome outcome) noexcept {
@@ -327,4 +286,4 @@ inline void Permit::drop() noexcept {
 
 }  // namespace bulkhead
 
-#include "bulkhead/detail/gate_calls.h"
+#include "bulkhead/async_acquire.h"

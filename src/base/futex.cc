@@ -5,8 +5,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <climits>
-
 namespace bulkhead::base {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
@@ -25,8 +23,8 @@ void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, Tim
   syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, timeout, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
-void futex_wake(const std::atomic<std::uint32_t>* word) noexcept {
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+void futex_wake(const std::atomic<std::uint32_t>* word, int threads) noexcept {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
 }
 
 }  // namespace bulkhead::base

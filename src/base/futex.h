@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 
 #include "bulkhead/clock.h"
 
@@ -11,8 +12,9 @@ namespace bulkhead::base {
 // Sleeps while *word == value, until `until`. May return early.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, TimePoint until) noexcept;
 
-// Wakes every thread that sleeps on this address. The word itself is not touched, so it may be gone by now:
+// Wakes so many threads that sleep on this address. The word itself is not touched, so it may be gone by now:
 // the worst that can follow is a spurious wake-up of somebody who uses the address anew.
-void futex_wake(const std::atomic<std::uint32_t>* word) noexcept;
+void futex_wake(const std::atomic<std::uint32_t>* word,
+                int threads = std::numeric_limits<int>::max()) noexcept;
 
 }  // namespace bulkhead::base

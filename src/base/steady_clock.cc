@@ -1,5 +1,7 @@
 #include <condition_variable>
+#include <cstddef>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "base/alarm_heap.h"
@@ -64,16 +66,18 @@ class SteadyClock final : public Clock {
   void wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, TimePoint until) noexcept override {
     base::futex_wait(word, value, until);
   }
-  DeadlineDriver& deadlines() noexcept override { return *timer_; }
+  DeadlineDriver& deadlines() noexcept override { return timer_; }
 
  private:
-  TimerThread* timer_ = new TimerThread;
+  TimerThread timer_;
 };
 
 }  // namespace
 
 Clock& Clock::steady() noexcept {
-  static SteadyClock* clock = new SteadyClock;  // lives to the very end: static gates may still use it
+  // Made in place and never destroyed: static gates may use it to the very end.
+  alignas(SteadyClock) static std::byte storage[sizeof(SteadyClock)];
+  static SteadyClock* clock = new (storage) SteadyClock;
   return *clock;
 }
 

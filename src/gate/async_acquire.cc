@@ -1,23 +1,65 @@
-#include "base/sync_point.h"
+#include "bulkhead/async_acquire.h"
+
+#include <algorithm>
+
 #include "gate/completions.h"
 #include "gate/plan.h"
 
 namespace bulkhead {
 
-AsyncAcquire::AsyncAcquire(Gate& gate, AcquireOptions options) noexcept
-    : gate_(gate), options_(std::move(options)) {
+// ---- the watch ----
+
+bool AcquireWatch::needed(const Gate& gate, const AcquireOptions& o) noexcept {
+  const auto timeout = o.timeout == gate_default ? gate.max_wait_ : o.timeout;
+  return timeout != wait_forever || o.deadline != no_deadline || o.stop.stop_possible() ||
+         gate.turnstile_.observed();
+}
+
+void AcquireWatch::arm(AsyncAcquire& waiter, std::int64_t until) noexcept {
+  waiter_ = &waiter;
+  if (options_.stop.stop_possible()) cancel_.emplace(options_.stop, Cancel{waiter});
+  if (until == Gate::Turnstile::forever) return;
+  at = TimePoint(std::chrono::nanoseconds(until));
+  armed_ = true;
+  waiter.gate_.deadlines_.arm(*this);
+}
+
+void AcquireWatch::disarm(Gate& gate) noexcept {
+  cancel_.reset();
+  if (std::exchange(armed_, false)) gate.deadlines_.disarm(*this);
+}
+
+void AcquireWatch::Cancel::operator()() const noexcept { waiter.cancel(); }
+
+bool AcquireWatch::expire() noexcept {
+  Gate& gate = waiter_->gate_;
+  if (!gate.turnstile_.withdraw(*waiter_, Reason::timeout, gate.slow_now(), wakes_)) return false;
+  armed_ = false;
+  wakes_.push_front(*waiter_);
+  return true;
+}
+
+void AcquireWatch::expired() noexcept {
+  auto wakes = std::exchange(wakes_, {});
+  waiter_->gate_.tell(wakes);
+}
+
+// ---- the acquisition ----
+
+AsyncAcquire::AsyncAcquire(Gate& gate, AcquireWatch* watch, Tell tell) noexcept : gate_(gate), watch_(watch) {
   is_thread = false;
-  complete = &AsyncAcquire::completed;
+  complete = tell == Tell::in_turn ? &AsyncAcquire::post : &AsyncAcquire::tell_at_once;
 }
 
 AsyncAcquire::~AsyncAcquire() {
   if (!pinned_) return;
+  if (watch_) watch_->disarm(gate_);
   if (stage_ == Stage::posted && detail::Completions::remove(*this)) {
-    // Decided, but the owner goes before it was told: what it was given goes back.
-    disarm();
-    result_.emplace(gate_.conclude(*this, options_));
-  } else if (stage_ == Stage::started) {
-    disarm();
+    static_cast<void>(
+        result());  // decided, but the owner goes before it was told: what it was given goes back
+    return;
+  }
+  if (stage_ == Stage::started) {
     Gate::Wakes wakes;
     if (gate_.turnstile_.withdraw(*this, Reason::cancelled, gate_.slow_now(), wakes)) gate_.announce(*this);
     gate_.tell(wakes);
@@ -25,62 +67,61 @@ AsyncAcquire::~AsyncAcquire() {
   gate_.unpin();
 }
 
-bool AsyncAcquire::start() noexcept {
+bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
   Gate::Plan plan;
-  result_ = gate_.decide_now(options_, true, plan);
-  if (result_) return true;
-  cost = std::max(options_.cost, 1u);
-  tier = options_.priority;
+  if (auto decided = gate_.decide_now(options, true, plan)) {
+    if (*decided) {
+      verdict = detail::Verdict::admitted;
+      permit_ = **std::move(decided);
+    } else {
+      verdict = detail::rejected(decided->error().reason);
+      in_flight = decided->error().in_flight;
+      waiting = decided->error().waiting;
+    }
+    return true;
+  }
+  cost = std::max(options.cost, 1u);
+  tier = options.priority;
   stage_ = Stage::started;
   pinned_ = true;
-  gate_.pin();
-  // Before it joins the line, because afterwards it may be decided and gone at any time. Should one of these
-  // fire first, enter() finds it out.
-  if (options_.stop.stop_possible()) cancel_.emplace(options_.stop, Cancel{*this});
-  if (plan.until != Gate::Turnstile::forever) {
-    at = TimePoint(std::chrono::nanoseconds(plan.until));
-    armed_ = true;
-    gate_.deadlines_.arm(*this);
-  }
   Gate& gate = gate_;
+  gate.pin();
+  // Before it joins the line, because afterwards it may be decided and gone at any time. Should the time or
+  // the stop come first, enter() finds it out.
+  if (watch_) watch_->arm(*this, plan.until);
   Gate::Wakes wakes;
   const bool decided = gate.turnstile_.enter(*this, plan.terms, plan.now, wakes) != detail::Verdict::pending;
   if (decided) {
     stage_ = Stage::over;
-    disarm();
+    if (watch_) watch_->disarm(gate);
     gate.announce(*this);
-    result_.emplace(gate.conclude(*this, options_));
   }
   gate.tell(wakes);
   return decided;
 }
 
 Result<Permit> AsyncAcquire::result() noexcept {
-  Result<Permit> result = *std::move(result_);
+  if (permit_) return std::move(permit_);
+  static const AcquireOptions nothing_to_watch;
+  Result<Permit> result = gate_.conclude(*this, watch_ ? watch_->options_ : nothing_to_watch);
   if (std::exchange(pinned_, false)) gate_.unpin();
   return result;
 }
 
-void AsyncAcquire::disarm() noexcept {
-  cancel_.reset();
-  if (armed_) gate_.deadlines_.disarm(*this);
-  armed_ = false;
+bool AsyncAcquire::cancel(Reason reason) noexcept { return gate_.withdraw_and_tell(*this, reason); }
+
+Rejection AsyncAcquire::refuse(Priority priority, Reason reason) noexcept {
+  return gate_.refused(priority, reason);
 }
 
-void AsyncAcquire::completed(Waiter& w) noexcept { detail::Completions::post(static_cast<AsyncAcquire&>(w)); }
+void AsyncAcquire::post(Waiter& w) noexcept { detail::Completions::post(static_cast<AsyncAcquire&>(w)); }
 
-void AsyncAcquire::Cancel::operator()() const noexcept { self.gate_.withdraw_and_tell(self); }
+void AsyncAcquire::tell_at_once(Waiter& w) noexcept { static_cast<AsyncAcquire&>(w).decided_by_others(); }
 
-bool AsyncAcquire::expire() noexcept {
-  if (!gate_.turnstile_.withdraw(*this, Reason::timeout, gate_.slow_now(), wakes_)) return false;
-  armed_ = false;
-  wakes_.push_front(*this);
-  return true;
-}
-
-void AsyncAcquire::expired() noexcept {
-  Gate::Wakes wakes = std::exchange(wakes_, {});
-  gate_.tell(wakes);
+void AsyncAcquire::decided_by_others() noexcept {
+  if (watch_) watch_->disarm(gate_);
+  stage_ = Stage::over;
+  on_decided();
 }
 
 }  // namespace bulkhead

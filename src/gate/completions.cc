@@ -37,11 +37,7 @@ bool Completions::remove(AsyncAcquire& op) noexcept { return local.queue.remove(
 
 void Completions::run_all() noexcept {
   while (auto* waiter = local.queue.pop()) {
-    auto& op = static_cast<AsyncAcquire&>(*waiter);
-    op.disarm();
-    op.result_.emplace(op.gate_.conclude(op, op.options_));
-    op.stage_ = AsyncAcquire::Stage::over;
-    op.on_decided();
+    static_cast<AsyncAcquire&>(*waiter).decided_by_others();
   }
 }
 

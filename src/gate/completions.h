@@ -4,7 +4,7 @@
 // stack. So a completion that arises while another runs on this thread waits for it to return.
 #pragma once
 
-#include "bulkhead/gate.h"
+#include "bulkhead/async_acquire.h"
 
 namespace bulkhead::detail {
 

@@ -17,6 +17,7 @@ namespace bulkhead {
 namespace detail {
 
 void StdPlatform::wake(const std::atomic<std::uint32_t>* address) noexcept { base::futex_wake(address); }
+void StdPlatform::yield() noexcept { std::this_thread::yield(); }
 void StdPlatform::point(const char* name) noexcept { base::sync_point(name); }
 
 template class Turnstile<StdPlatform>;
@@ -54,8 +55,12 @@ void check(const GateOptions& o) {
   const auto refuse = [&](std::string_view setting, std::string_view problem) {
     base::throw_invalid(base::join({"bulkhead \"", o.name, "\": ", setting, " ", problem}));
   };
-  if (!(o.critical_reserve >= 0 && o.critical_reserve < 1))
-    refuse("critical_reserve", "is out of range: give a share from 0 to below 1, such as 0.2 for a fifth");
+  const auto check_share = [&](std::string_view setting, double share) {
+    if (!(share >= 0 && share < 1))
+      refuse(setting, "is out of range: give a share from 0 to below 1, such as 0.2 for a fifth");
+  };
+  check_share("critical_reserve", o.critical_reserve);
+  check_share("critical_queue_reserve", o.critical_queue_reserve);
   if (o.max_wait < std::chrono::nanoseconds(0))
     refuse("max_wait", "is negative: give 0 (do not wait) or more");
   if (o.max_barge < std::chrono::nanoseconds(0)) refuse("max_barge", "is negative: give 0 or more");
@@ -65,6 +70,10 @@ void check(const GateOptions& o) {
 std::uint32_t units(double share, std::uint32_t limit) {
   const auto wanted = static_cast<std::uint32_t>(std::ceil(share * limit - 1e-9));
   return std::min(wanted, limit - 1);
+}
+
+std::uint32_t places(double share, std::uint32_t max_queue) {
+  return max_queue == 0 ? 0 : units(share, max_queue);
 }
 
 // Times far away mean for ever, instead of overflowing into the past.
@@ -90,6 +99,7 @@ Gate::Gate(GateOptions o)
     : turnstile_({.limit = (check(o), o.max_concurrent),
                   .reserve = units(o.critical_reserve, o.max_concurrent),
                   .max_queue = o.max_queue,
+                  .queue_reserve = places(o.critical_queue_reserve, o.max_queue),
                   .fairness = o.fairness,
                   .max_barge_ns = o.max_barge.count(),
                   .observed = any(o.hooks) || o.track_holders || o.measure_service}),
@@ -98,6 +108,7 @@ Gate::Gate(GateOptions o)
       deadlines_(o.deadlines ? *o.deadlines : clock_.deadlines()),
       max_wait_(o.max_wait),
       critical_reserve_(o.critical_reserve),
+      critical_queue_reserve_(o.critical_queue_reserve),
       fairness_(o.fairness),
       measure_(o.measure_service) {
   if (!any(o.hooks) && !o.track_holders) return;
@@ -251,7 +262,7 @@ Result<Permit> Gate::acquire_slow(const AcquireOptions& options) noexcept {
   Waiter w;
   w.cost = std::max(options.cost, 1u);
   w.tier = options.priority;
-  const auto cancel = [&]() noexcept { withdraw_and_tell(w); };
+  const auto cancel = [&]() noexcept { withdraw_and_tell(w, Reason::cancelled); };
   // Before it joins the line; should the stop come first, enter() finds it out.
   std::optional<std::stop_callback<decltype(cancel)>> on_stop;
   if (options.stop.stop_possible()) on_stop.emplace(options.stop, cancel);
@@ -277,10 +288,12 @@ Result<Permit> Gate::acquire_slow(const AcquireOptions& options) noexcept {
   return result;
 }
 
-void Gate::withdraw_and_tell(Waiter& w) noexcept {
+bool Gate::withdraw_and_tell(Waiter& w, Reason reason) noexcept {
   Wakes wakes;
-  if (turnstile_.withdraw(w, Reason::cancelled, slow_now(), wakes)) wakes.push_front(w);
+  const bool left = turnstile_.withdraw(w, reason, slow_now(), wakes);
+  if (left) wakes.push_front(w);
   tell(wakes);
+  return left;
 }
 
 // ---- what a decision becomes ----
@@ -428,7 +441,7 @@ void Gate::resize(std::uint32_t max_concurrent) {
 
 void Gate::resize_queue(std::uint32_t max_queue) {
   check_queue(name_, max_queue);
-  turnstile_.resize_queue(max_queue);
+  turnstile_.resize_queue(max_queue, places(critical_queue_reserve_, max_queue));
   if (observers_ && observers_->hooks.on_resize)
     call_hook([&] { observers_->hooks.on_resize(event(Priority::normal)); });
 }

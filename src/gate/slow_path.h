@@ -28,6 +28,7 @@ Turnstile<P>::Turnstile(const Setup& setup) noexcept
       limit_(setup.limit),
       reserve_(setup.reserve),
       max_queue_(setup.max_queue),
+      queue_reserve_(setup.queue_reserve),
       fairness_(setup.fairness),
       observed_(setup.observed),
       max_barge_ns_(setup.max_barge_ns) {}
@@ -91,6 +92,13 @@ bool Turnstile<P>::hopeless(const Waiter& w) const noexcept {
   return w.cost > limit_.load(std::memory_order_relaxed) - reserve;
 }
 
+template <class P>
+bool Turnstile<P>::line_is_full(std::uint64_t l, std::uint32_t max, Priority tier) const noexcept {
+  const std::uint32_t reserve =
+      tier == Priority::critical ? 0 : queue_reserve_.load(std::memory_order_relaxed);
+  return line::total(l) + std::uint64_t{reserve} >= max;
+}
+
 // Takes the units of `w` whatever quiet says. The lock keeps limit and reserve still; the word may still
 // move.
 template <class P>
@@ -145,6 +153,16 @@ void Turnstile<P>::serve(std::int64_t now, Wakes& wakes) noexcept {
   }
 }
 
+template <class P>
+void Turnstile<P>::set_quiet(bool quiet) noexcept {
+  P::point("quiet.before_change");
+  quiet_ = quiet;
+  if (quiet)
+    slow_releases_ += word::released(word_.fetch_add(word::quiet, std::memory_order_acq_rel));
+  else
+    slow_releases_ -= word::released(word_.fetch_sub(word::quiet, std::memory_order_acq_rel));
+}
+
 // Brings the quiet bit in line with the state. True: it was cleared just now, so look at `room` again (L1).
 template <class P>
 bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
@@ -152,12 +170,7 @@ bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
   const bool nobody_waits = !w || (poked_ && !starved(w, now));
   const bool quiet = nobody_waits && !drains_ && !closed_.load(std::memory_order_relaxed);
   if (quiet == quiet_) return false;
-  quiet_ = quiet;
-  P::point("quiet.before_change");
-  if (quiet)
-    slow_releases_ += word::released(word_.fetch_add(word::quiet, std::memory_order_acq_rel));
-  else
-    slow_releases_ -= word::released(word_.fetch_sub(word::quiet, std::memory_order_acq_rel));
+  set_quiet(quiet);
   return !quiet;
 }
 
@@ -227,7 +240,7 @@ inline typename Turnstile<P>::Look Turnstile<P>::look(Priority tier, std::uint32
     look.verdict = rejected(Reason::shutdown);
   } else if (!may_queue || max == 0) {
     if (full) look.verdict = rejected(Reason::concurrency_limit);
-  } else if (look.waiting >= max && line::below(l, tier) == 0 && cost == 1) {
+  } else if (line_is_full(l, max, tier) && line::below(l, tier) == 0 && cost == 1) {
     // In line are only those this call may neither overtake nor evict, and as many as are allowed. Without
     // fifo it could barge, so it must have been full at the same instant: the word did not change in between.
     // (A cost above 1 might exceed the limit, which is another reason.)
@@ -265,11 +278,11 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
   }
   const std::uint32_t max = max_queue_.load(std::memory_order_relaxed);
   if (!terms.may_queue || max == 0) return reject(Reason::concurrency_limit);
-  const bool line_is_full = line::total(l) >= max;
-  if (line_is_full && line::below(l, w.tier) == 0) return reject(Reason::queue_limit);
+  const bool full = line_is_full(l, max, w.tier);
+  if (full && line::below(l, w.tier) == 0) return reject(Reason::queue_limit);
   if (!terms.may_wait || too_late) return reject(Reason::timeout);
 
-  if (line_is_full) {  // the newest of the lowest tier makes room
+  if (full) {  // the newest of the lowest tier makes room
     std::size_t lowest = kPriorities - 1;
     while (!tiers_[lowest].last) --lowest;
     Waiter& victim = *tiers_[lowest].last;
@@ -278,6 +291,8 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
     wakes.push(victim);
   }
   w.since = now;
+  // Before it can be seen in line: who has seen it must not overtake it by the fast path.
+  if (!loose() && quiet_) set_quiet(false);
   push(w);
   P::point("enter.before_recheck");
   attend(now, wakes);
@@ -300,6 +315,18 @@ bool Turnstile<P>::withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& w
   return true;
 }
 
+// A thread just woken to try mostly comes too late: those who were running have taken the units again, and it
+// may even have pushed one of them off its core. Rather than going back to sleep and being woken by the next
+// release, it lets them run a few times first; until it has tried, releases need not wake anybody. Not for
+// adaptive, where it would also put off the moment in which it notices that it is starved.
+template <class P>
+void Turnstile<P>::linger(const Waiter& w) const noexcept {
+  if constexpr (requires { P::yield(); }) {
+    if (fairness_ != Fairness::barging) return;
+    for (int turns = 0; turns < 4 && !fits(w); ++turns) P::yield();
+  }
+}
+
 template <class P>
 template <class Now, class Park, class Tell>
 bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, Tell&& tell) noexcept {
@@ -313,6 +340,7 @@ bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, T
       bool admitted = false;
       {
         P::point("wait.poked");
+        linger(w);
         const std::int64_t t = now();
         Hold hold(mutex_);
         if (w.verdict == Verdict::pending) {
@@ -394,9 +422,10 @@ void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64
 }
 
 template <class P>
-void Turnstile<P>::resize_queue(std::uint32_t max_queue) noexcept {
+void Turnstile<P>::resize_queue(std::uint32_t max_queue, std::uint32_t reserve) noexcept {
   Hold hold(mutex_);
   max_queue_.store(max_queue, std::memory_order_release);
+  queue_reserve_.store(reserve, std::memory_order_release);
 }
 
 template <class P>

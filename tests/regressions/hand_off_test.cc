@@ -37,16 +37,18 @@ class HandOff : public ::testing::TestWithParam<Kind> {
 };
 INSTANTIATE_TEST_SUITE_P(As, HandOff, ::testing::ValuesIn(kinds), kind_name);
 
-// The last release saw nobody waiting, and the newcomer is in line but nobody knows: it must look again.
+// The newcomer is in line and has not looked yet. The release must not pass by: it waits for the lock, or is
+// found.
 TEST_P(HandOff, AReleaseThatSeesNobodyIsFoundByTheOneThatJoins) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto holder = gate.acquire();
   points.hold("joining", "enter.before_recheck");
   std::jthread thread = join_line(gate);
   points.until_held("joining");
-  holder->release();  // does not need the lock the other one holds
+  std::jthread releaser([&] { holder->release(); });
   points.let_go("joining");
   thread.join();
+  releaser.join();
   EXPECT_TRUE(admitted());
   release();
   result.reset();

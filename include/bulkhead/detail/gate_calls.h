@@ -3,6 +3,7 @@
 
 #include <new>
 
+#include "bulkhead/async_acquire.h"
 #include "bulkhead/detail/block_pool.h"
 #include "bulkhead/gate.h"
 
@@ -49,12 +50,12 @@ class HandlerAcquire final : public AsyncAcquire {
                   "over-aligned handlers are not supported");
     void* block = take_block(sizeof(HandlerAcquire));
     auto* op = new (block) HandlerAcquire(gate, std::move(options), std::move(handler));
-    if (op->start()) op->on_decided();
+    if (op->start(op->watch_.options())) op->on_decided();
   }
 
  private:
   HandlerAcquire(Gate& gate, AcquireOptions options, H handler)
-      : AsyncAcquire(gate, std::move(options)), handler_(std::move(handler)) {}
+      : AsyncAcquire(gate, &watch_), watch_(std::move(options)), handler_(std::move(handler)) {}
   ~HandlerAcquire() override = default;
 
   void on_decided() noexcept override {
@@ -66,25 +67,28 @@ class HandlerAcquire final : public AsyncAcquire {
     call_handler(frame, handler, std::move(decided));
   }
 
+  AcquireWatch watch_;
   H handler_;
 };
 
 // What co_acquire returns. It lives in the coroutine's frame, and so does its place in line.
 class [[nodiscard]] CoAcquire final : public AsyncAcquire {
  public:
-  using AsyncAcquire::AsyncAcquire;
+  CoAcquire(Gate& gate, AcquireOptions options) noexcept
+      : AsyncAcquire(gate, &watch_), watch_(std::move(options)) {}
   ~CoAcquire() override = default;
 
   bool await_ready() const noexcept { return false; }
   bool await_suspend(std::coroutine_handle<> coroutine) noexcept {
     coroutine_ = coroutine;
-    return !start();
+    return !start(watch_.options());
   }
   Result<Permit> await_resume() noexcept { return result(); }
 
  private:
   void on_decided() noexcept override { coroutine_.resume(); }
 
+  AcquireWatch watch_;
   std::coroutine_handle<> coroutine_;
 };
 

@@ -163,6 +163,7 @@ class Turnstile {
 
   struct Setup {
     std::uint32_t limit, reserve, max_queue;
+    std::uint32_t queue_reserve = 0;  // places in line only critical calls may take
     Fairness fairness = Fairness::fifo;
     std::int64_t max_barge_ns = 500'000;
     bool observed = false;
@@ -228,7 +229,7 @@ class Turnstile {
   static void finish(Wakes& wakes) noexcept;  // the poke and the drains of `wakes`
 
   void resize(std::uint32_t limit, std::uint32_t reserve, std::int64_t now, Wakes& wakes) noexcept;
-  void resize_queue(std::uint32_t max_queue) noexcept;
+  void resize_queue(std::uint32_t max_queue, std::uint32_t reserve) noexcept;
   bool close(Wakes& wakes) noexcept;  // true: this call closed it
 
   // One thread waiting for the turnstile to be idle: nothing in flight, nobody in line.
@@ -280,14 +281,17 @@ class Turnstile {
   Waiter* head() const noexcept;
   bool starved(const Waiter* w, std::int64_t now) const noexcept;
   bool fits(const Waiter& w) const noexcept;
+  void linger(const Waiter& w) const noexcept;
   bool take(const Waiter& w) noexcept;
   bool hopeless(const Waiter& w) const noexcept;
+  bool line_is_full(std::uint64_t l, std::uint32_t max, Priority tier) const noexcept;
   void push(Waiter& w) noexcept;
   void unlink(Waiter& w) noexcept;
   void leave(Waiter& w) noexcept;
   bool admit(Waiter& w) noexcept;
   void decide(Waiter& w, Verdict verdict) noexcept;
   void serve(std::int64_t now, Wakes& wakes) noexcept;
+  void set_quiet(bool quiet) noexcept;
   bool settle_quiet(std::int64_t now) noexcept;
   void attend(std::int64_t now, Wakes& wakes) noexcept;
   void check_idle(Wakes& wakes) noexcept;
@@ -303,6 +307,7 @@ class Turnstile {
   alignas(64) typename P::template Atomic<std::uint32_t> limit_;
   typename P::template Atomic<std::uint32_t> reserve_;
   typename P::template Atomic<std::uint32_t> max_queue_;
+  typename P::template Atomic<std::uint32_t> queue_reserve_;
   typename P::template Atomic<bool> closed_{false};
   const Fairness fairness_;
   const bool observed_;

@@ -1,0 +1,58 @@
+#include "base/thread.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+namespace bulkhead::base {
+namespace {
+
+struct Start {
+  ThreadOptions options;
+  std::function<void()> body;
+};
+
+void* run(void* argument) {
+  const std::unique_ptr<Start> start(static_cast<Start*>(argument));
+  const ThreadOptions& o = start->options;
+  pthread_setname_np(pthread_self(), o.name.substr(0, 15).c_str());
+  if (!o.cpus.empty()) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const unsigned cpu : o.cpus)
+      if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+  }
+  // On Linux a nice value belongs to the thread whose id is given, not to the process.
+  if (o.nice != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), o.nice);
+  start->body();
+  return nullptr;
+}
+
+}  // namespace
+
+bool start_thread(const ThreadOptions& options, std::function<void()> body) noexcept {
+  auto start = std::make_unique<Start>(Start{options, std::move(body)});
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  if (options.stack_size > 0) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t least = std::max(options.stack_size, static_cast<std::size_t>(PTHREAD_STACK_MIN));
+    pthread_attr_setstacksize(&attributes, (least + page - 1) / page * page);
+  }
+  pthread_t thread;
+  const bool started = pthread_create(&thread, &attributes, &run, start.get()) == 0;
+  if (started) static_cast<void>(start.release());
+  pthread_attr_destroy(&attributes);
+  return started;
+}
+
+unsigned processors() noexcept { return std::max(1u, std::thread::hardware_concurrency()); }
+
+}  // namespace bulkhead::base
