@@ -1,0 +1,139 @@
+// task.h - the one result of a piece of work given to a Pool.
+//
+//   bulkhead::Task<Rows> task = pool.submit([] { return query(); });
+//   bulkhead::Result<Rows> rows = task.get_for(50ms);     // Rows, or why not; what query() throws is thrown
+//   here bulkhead::Result<Rows> rows = co_await std::move(task);
+//
+// Exactly one result, whatever happens: what the work returned or threw, or a Rejection (no place, evicted,
+// timed out, cancelled, shut down). A Task belongs to one owner, like a unique_ptr, and gives its result
+// once. Giving up (get_for or get_until that ran out, cancel(), a Task that dies without get or detach): work
+// still in the queue never runs and frees its place at once; work already running keeps its thread until it
+// ends, its stop_token fires, and the pool shows it as abandoned. Threads: a Task is used by one thread at a
+// time. Cost: waiting parks on a futex; nothing here allocates, except then().
+#pragma once
+
+#include <chrono>
+#include <coroutine>
+#include <utility>
+
+#include "bulkhead/detail/task_state.h"
+#include "bulkhead/rejection.h"
+
+namespace bulkhead {
+
+template <class R>
+class [[nodiscard]] Task {
+ public:
+  Task() noexcept = default;
+  Task(Task&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  Task& operator=(Task&& other) noexcept {
+    if (this != &other) {
+      cancel();
+      state_ = std::exchange(other.state_, nullptr);
+    }
+    return *this;
+  }
+  ~Task() { cancel(); }
+
+  bool valid() const noexcept { return state_; }  // false once the result is taken or given up
+  bool ready() const noexcept { return state_ && state_->settled(); }  // get() will not wait
+
+  // Takes the result, waiting for it; afterwards the Task is empty. With a time: gives up when it comes, and
+  // says Reason::timeout.
+  Result<R> get() { return get_until(no_deadline); }
+  Result<R> get_for(std::chrono::nanoseconds timeout) {
+    return get_until(state_ ? state_->after(timeout) : no_deadline);
+  }
+  Result<R> get_until(TimePoint deadline) {
+    auto* state = std::exchange(state_, nullptr);
+    if (!state->wait_until(deadline)) state->give_up(Reason::timeout);
+    return take(state);
+  }
+
+  // Only waits; the Task keeps its result. For those who poll.
+  bool wait_for(std::chrono::nanoseconds timeout) { return state_->wait_until(state_->after(timeout)); }
+
+  // Gives up: Reason::cancelled for the work, nothing for nobody to take. The Task is empty afterwards.
+  void cancel() noexcept {
+    if (auto* state = std::exchange(state_, nullptr)) {
+      state->give_up(Reason::cancelled);
+      state->drop();
+    }
+  }
+  // Lets the work run without anybody waiting for it. What it throws is lost (and counted as failed).
+  void detach() noexcept {
+    if (auto* state = std::exchange(state_, nullptr)) state->drop();
+  }
+
+  // Calls handler(Task<R>) with this Task, ready, on the thread that finished it; at once if it is ready now.
+  // It must neither block nor throw.
+  template <class H>
+  void then(H handler) &&;
+
+  // co_await std::move(task) -> Result<R>; resumes on the thread that finished it. Rethrows like get().
+  auto operator co_await() && noexcept;
+
+ private:
+  friend class Pool;
+  using State = detail::TaskResult<R>;
+  explicit Task(State* state) noexcept : state_(state) {}
+
+  static Result<R> take(State* state) {
+    struct Drop {
+      State* state;
+      ~Drop() { state->drop(); }
+    } drop{state};
+    return state->take();
+  }
+
+  State* state_ = nullptr;
+};
+
+template <class R>
+template <class H>
+void Task<R>::then(H handler) && {
+  struct Call final : detail::Continuation {
+    Call(State* s, H h) : state(s), handler(std::move(h)) {
+      resume = [](detail::Continuation& self) noexcept {
+        auto* call = static_cast<Call*>(&self);
+        Task task(call->state);
+        H take_over = std::move(call->handler);
+        delete call;
+        take_over(std::move(task));
+      };
+    }
+    State* state;
+    H handler;
+  };
+  auto* state = std::exchange(state_, nullptr);
+  auto* call = new Call(state, std::move(handler));
+  if (!state->attach(*call)) call->resume(*call);
+}
+
+template <class R>
+auto Task<R>::operator co_await() && noexcept {
+  struct Awaiter final : detail::Continuation {
+    explicit Awaiter(State* s) : state(s) {}
+    Awaiter(const Awaiter&) = delete;
+    Awaiter& operator=(const Awaiter&) = delete;
+    ~Awaiter() {  // a coroutine destroyed while it waits gives up
+      if (!state) return;
+      state->detach(*this);
+      state->give_up(Reason::cancelled);
+      state->drop();
+    }
+    bool await_ready() const noexcept { return state->settled(); }
+    bool await_suspend(std::coroutine_handle<> handle) noexcept {
+      coroutine = handle;
+      resume = [](detail::Continuation& self) noexcept { static_cast<Awaiter&>(self).coroutine.resume(); };
+      return state->attach(*this);
+    }
+    Result<R> await_resume() { return take(std::exchange(state, nullptr)); }
+
+    State* state;
+    std::coroutine_handle<> coroutine;
+  };
+  return Awaiter(std::exchange(state_, nullptr));
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,153 @@
+#include "bulkhead/pool.h"
+
+#include "base/text.h"
+#include "pool/core.h"
+
+namespace bulkhead {
+namespace {
+
+PoolOptions checked(PoolOptions o) {
+  const auto refuse = [&](std::string_view setting, std::string_view problem) {
+    base::throw_invalid(base::join({"bulkhead \"", o.name, "\": ", setting, " ", problem}));
+  };
+  if (o.threads < 1 || o.threads > 65'536)
+    refuse("threads", base::join({"= ", std::to_string(o.threads), " is out of range: give 1 to 65536"}));
+  if (o.min_threads > o.threads)
+    refuse("min_threads", base::join({"= ", std::to_string(o.min_threads), " is above threads = ",
+                                      std::to_string(o.threads), ": give at most that"}));
+  if (o.keep_alive < std::chrono::nanoseconds(0)) refuse("keep_alive", "is negative: give 0 or more");
+  if (o.execution_timeout <= std::chrono::nanoseconds(0))
+    refuse("execution_timeout", "is not positive: give more than 0, or wait_forever");
+  if (o.nice < -20 || o.nice > 19)
+    refuse("nice", base::join({"= ", std::to_string(o.nice), " is out of range: give -20 to 19"}));
+  return o;
+}
+
+GateOptions gate_options(PoolOptions&& o) {
+  return {.name = std::move(o.name),
+          .max_concurrent = o.threads,
+          .max_queue = o.max_queue,
+          .max_wait = o.max_wait,
+          .critical_reserve = o.critical_reserve,
+          .hooks = std::move(o.hooks),
+          .critical_queue_reserve = o.critical_reserve,
+          .measure_service = o.measure_service,
+          .track_holders = o.track_holders,
+          .clock = o.clock};
+}
+
+}  // namespace
+
+PoolOptions PoolOptions::cpu_bound(std::string name) {
+  const std::uint32_t processors = base::processors();
+  return {.name = std::move(name), .threads = processors, .max_queue = 4 * processors};
+}
+
+PoolOptions PoolOptions::io_bound(std::string name, std::uint32_t threads) {
+  return {.name = std::move(name), .threads = threads, .max_queue = 2 * threads};
+}
+
+PoolCore::PoolCore(PoolOptions o)
+    : execution_timeout(o.execution_timeout),
+      on_reject(o.on_reject),
+      context(o.context),
+      clock(o.clock ? *o.clock : Clock::steady()),
+      workers(std::make_shared<Workers>(o, clock, [](detail::TaskState& task) noexcept { task.execute(); })),
+      gate(gate_options(std::move(o))) {}
+
+Pool::Pool(PoolOptions options) : core_(std::make_unique<PoolCore>(checked(std::move(options)))) {}
+
+Pool::~Pool() {
+  shutdown(Shutdown::now);
+  core_->workers->stop();
+}
+
+Gate& Pool::gate() const noexcept { return core_->gate; }
+
+namespace {
+AcquireOptions acquire_options(const SubmitOptions& o) {
+  return {.priority = o.priority,
+          .cost = o.cost,
+          .timeout = o.queue_timeout,
+          .deadline = o.deadline,
+          .stop = o.stop,
+          .label = o.label,
+          .where = o.where};
+}
+}  // namespace
+
+detail::TaskExtras* Pool::extras(const SubmitOptions& o) const {
+  const auto timeout = o.execution_timeout == gate_default ? core_->execution_timeout : o.execution_timeout;
+  AcquireOptions options = acquire_options(o);
+  if (timeout == wait_forever && !core_->context.capture && !AcquireWatch::needed(core_->gate, options))
+    return nullptr;
+  auto* extras = new (detail::take_block(sizeof(detail::TaskExtras))) detail::TaskExtras(std::move(options));
+  extras->execution_timeout = timeout;
+  if (core_->context.capture) extras->context = core_->context.capture();
+  return extras;
+}
+
+void Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept {
+  if (!core_->accepting.load(std::memory_order_acquire)) {
+    task.reject(task.turn_away(options.priority, Reason::shutdown));
+    return task.drop();
+  }
+  const bool decided = task.extras_ ? task.AsyncAcquire::start(task.extras_->watch.options())
+                                    : task.AsyncAcquire::start(acquire_options(options));
+  if (!decided) return;  // in the queue
+  Result<Permit> permit = task.result();
+  if (permit) {
+    task.permit_ = *std::move(permit);
+    return core_->workers->add(task);
+  }
+  const Reason reason = permit.error().reason;
+  const bool full = reason == Reason::concurrency_limit || reason == Reason::queue_limit;
+  if (full && core_->on_reject == OnReject::caller_runs) {
+    core_->caller_runs.fetch_add(1, std::memory_order_relaxed);
+    task.execute();
+  } else {
+    task.reject(permit.error());
+    task.drop();
+  }
+}
+
+void Pool::resize(std::uint32_t threads) {
+  core_->gate.resize(threads);
+  core_->workers->resize(threads);
+}
+
+void Pool::resize_queue(std::uint32_t max_queue) { core_->gate.resize_queue(max_queue); }
+
+bool Pool::shutdown(Shutdown how, TimePoint until) {
+  core_->accepting.store(false, std::memory_order_release);
+  if (how == Shutdown::now) {
+    core_->gate.close();
+    std::vector<std::stop_source> sources;
+    {
+      std::lock_guard lock(core_->mutex);
+      for (detail::TaskState* task : core_->stoppable) sources.push_back(*task->stop());
+    }
+    for (std::stop_source& source : sources) source.request_stop();
+  }
+  return core_->gate.drain(until);
+}
+
+PoolSnapshot Pool::snapshot() const {
+  PoolSnapshot s;
+  s.gate = core_->gate.snapshot();
+  const Workers::Count count = core_->workers->count();
+  s.threads = count.threads;
+  s.max_threads = count.max_threads;
+  s.idle = count.idle;
+  s.threads_started = count.started;
+  s.queued = s.gate.waiting;
+  s.running = s.gate.permits;
+  s.caller_runs = core_->caller_runs.load(std::memory_order_relaxed);
+  std::lock_guard lock(core_->mutex);
+  s.abandoned = static_cast<std::uint32_t>(core_->abandoned.size());
+  s.abandoned_total = core_->abandoned_total;
+  if (!core_->abandoned.empty()) s.oldest_abandoned = core_->clock.now() - core_->abandoned.front().since;
+  return s;
+}
+
+}  // namespace bulkhead

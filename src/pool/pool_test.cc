@@ -1,0 +1,397 @@
+#include "bulkhead/pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <latch>
+#include <semaphore>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bulkhead/manual_clock.h"
+
+namespace bulkhead {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Work that stays until told to go.
+struct Stuck {
+  std::binary_semaphore begun{0}, go{0};
+  auto work() {
+    return [this] {
+      begun.release();
+      go.acquire();
+      return 1;
+    };
+  }
+};
+
+void until(const auto& condition) {
+  while (!condition()) std::this_thread::yield();
+}
+
+TEST(Pool, GivesWhatTheWorkReturned) {
+  Pool pool{{.name = "db", .threads = 2}};
+  EXPECT_EQ(pool.submit([] { return 42; }).get().value(), 42);
+  EXPECT_TRUE(pool.submit([] {}).get());
+  EXPECT_EQ(*pool.submit([] { return std::make_unique<int>(7); }).get().value(), 7);
+}
+
+TEST(Pool, ThrowsWhatTheWorkThrewAndCountsItAsFailed) {
+  Pool pool{{.threads = 1}};
+  auto task = pool.submit([]() -> int { throw std::runtime_error("no"); });
+  EXPECT_THROW(static_cast<void>(task.get()), std::runtime_error);
+  EXPECT_EQ(pool.snapshot().gate.failed, 1u);
+}
+
+TEST(Pool, RunsOnThreadsOfItsOwnThatCarryItsName) {
+  Pool pool{{.name = "db", .threads = 1}};
+  const auto name = pool.submit([] {
+                          char text[16] = {};
+                          pthread_getname_np(pthread_self(), text, sizeof text);
+                          return std::string(text);
+                        })
+                        .get();
+  EXPECT_EQ(name.value(), "db-1");
+}
+
+TEST(Pool, StartsThreadsOnlyWhenThereIsWork) {
+  Pool pool{{.threads = 4, .max_queue = 4}};
+  EXPECT_EQ(pool.snapshot().threads, 0u);
+  Stuck a, b;
+  auto first = pool.submit(a.work());
+  auto second = pool.submit(b.work());
+  a.begun.acquire();
+  b.begun.acquire();
+  EXPECT_EQ(pool.snapshot().threads, 2u);
+  a.go.release();
+  b.go.release();
+  EXPECT_TRUE(first.get() && second.get());
+}
+
+TEST(Pool, IdleThreadsEndAfterTheKeepAlive) {
+  ManualClock clock;
+  Pool pool{{.threads = 2, .min_threads = 1, .keep_alive = 1s, .clock = &clock}};
+  Stuck a, b;
+  auto first = pool.submit(a.work(), {});
+  a.begun.acquire();
+  EXPECT_EQ(pool.snapshot().threads, 1u);
+  pool.resize_queue(1);
+  auto second = pool.submit(b.work());
+  b.begun.acquire();
+  a.go.release();
+  b.go.release();
+  EXPECT_TRUE(first.get() && second.get());
+  until([&] { return pool.snapshot().idle == 2; });
+  clock.advance(2s);
+  until([&] { return pool.snapshot().threads == 1; });
+}
+
+TEST(Pool, RefusesWhenThreadsAndQueueAreFull) {
+  Pool pool{{.name = "db", .threads = 1, .max_queue = 1}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  auto queued = pool.submit([] { return 2; });
+  auto refused = pool.submit([] { return 3; });
+  EXPECT_TRUE(refused.ready());
+  EXPECT_EQ(refused.get().error().message(),
+            "bulkhead \"db\" rejected (queue_limit): 1/1 running, 1/1 waiting");
+  stuck.go.release();
+  EXPECT_EQ(queued.get().value(), 2);
+  EXPECT_EQ(running.get().value(), 1);
+}
+
+TEST(Pool, ServesTheTiersInOrder) {
+  Pool pool{{.threads = 1, .max_queue = 8}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  std::vector<int> order;
+  std::vector<Task<void>> tasks;
+  tasks.push_back(pool.submit([&] { order.push_back(3); }, {.priority = Priority::best_effort}));
+  tasks.push_back(pool.submit([&] { order.push_back(2); }));
+  tasks.push_back(pool.submit([&] { order.push_back(1); }, {.priority = Priority::critical}));
+  stuck.go.release();
+  for (auto& task : tasks) EXPECT_TRUE(task.get());
+  EXPECT_THAT(order, ElementsAre(1, 2, 3));
+}
+
+TEST(Pool, BestEffortWorkIsEvictedForCriticalWork) {
+  Pool pool{{.threads = 1, .max_queue = 1}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  auto report = pool.submit([] { return 1; }, {.priority = Priority::best_effort});
+  auto payment = pool.submit([] { return 2; }, {.priority = Priority::critical});
+  EXPECT_EQ(report.get().error().reason, Reason::evicted);
+  stuck.go.release();
+  EXPECT_EQ(payment.get().value(), 2);
+}
+
+TEST(Pool, TheReserveKeepsThreadsAndPlacesForCriticalWork) {
+  Pool pool{{.threads = 2, .max_queue = 2, .critical_reserve = 0.5}};
+  Stuck a, b;
+  auto normal = pool.submit(a.work());
+  auto waits = pool.submit([] { return 1; });  // one thread and one place are not for it
+  auto refused = pool.submit([] { return 1; });
+  EXPECT_EQ(refused.get().error().reason, Reason::queue_limit);
+  auto critical = pool.submit(b.work(), {.priority = Priority::critical});
+  b.begun.acquire();
+  a.go.release();
+  b.go.release();
+  EXPECT_TRUE(waits.get());
+}
+
+TEST(Pool, WorkOfACallerThatGaveUpNeverRunsAndFreesItsPlaceAtOnce) {
+  ManualClock clock;
+  Pool pool{{.threads = 1, .max_queue = 1, .clock = &clock}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  bool ran = false;
+  auto queued = pool.submit([&] { ran = true; });
+  EXPECT_EQ(queued.get_until(clock.now()).error().reason, Reason::timeout);
+  EXPECT_EQ(pool.snapshot().queued, 0u);
+  auto next = pool.submit([] { return 5; });  // there is room again
+  next.cancel();
+  EXPECT_EQ(pool.snapshot().queued, 0u);
+  {
+    auto dropped = pool.submit([&] { ran = true; });
+  }
+  EXPECT_EQ(pool.snapshot().queued, 0u);
+  stuck.go.release();
+  EXPECT_TRUE(running.get());
+  EXPECT_FALSE(ran);
+}
+
+TEST(Pool, RunningWorkOfACallerThatGaveUpKeepsItsThreadAndIsShown) {
+  ManualClock clock;
+  Pool pool{{.threads = 1, .clock = &clock}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  stuck.begun.acquire();
+  EXPECT_EQ(running.get_until(clock.now()).error().reason, Reason::timeout);
+  clock.advance(3s);
+  const PoolSnapshot s = pool.snapshot();
+  EXPECT_EQ(s.abandoned, 1u);
+  EXPECT_EQ(s.oldest_abandoned, 3s);
+  EXPECT_EQ(s.running, 1u);
+  EXPECT_EQ(pool.submit([] {}).get().error().reason, Reason::concurrency_limit);  // honest: no thread is free
+  stuck.go.release();
+  until([&] { return pool.snapshot().running == 0; });
+  EXPECT_EQ(pool.snapshot().abandoned, 0u);
+  EXPECT_EQ(pool.snapshot().abandoned_total, 1u);
+}
+
+TEST(Pool, AnExecutionTimeoutAsksTheWorkToStopAndFreesTheCaller) {
+  ManualClock clock;
+  Pool pool{{.threads = 1, .clock = &clock}};
+  std::binary_semaphore begun{0};
+  std::atomic<bool> stopped = false;
+  auto task = pool.submit(
+      [&](std::stop_token stop) {
+        begun.release();
+        until([&] { return stop.stop_requested(); });
+        stopped = true;
+      },
+      {.execution_timeout = 1s});
+  begun.acquire();
+  clock.advance(1s);
+  EXPECT_EQ(task.get().error().reason, Reason::timeout);
+  until([&] { return pool.snapshot().running == 0; });
+  EXPECT_TRUE(stopped);
+}
+
+TEST(Pool, AQueueTimeoutRejectsWhatWaitsTooLong) {
+  ManualClock clock;
+  Pool pool{{.threads = 1, .max_queue = 1, .max_wait = 1s, .clock = &clock}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  auto queued = pool.submit([] {});
+  clock.advance(1s);
+  EXPECT_TRUE(queued.ready());
+  EXPECT_EQ(queued.get().error().reason, Reason::timeout);
+  stuck.go.release();
+}
+
+TEST(Pool, AStopTokenCancelsQueuedAndRunningWork) {
+  Pool pool{{.threads = 1, .max_queue = 1}};
+  std::stop_source source;
+  std::binary_semaphore begun{0};
+  auto running = pool.submit(
+      [&](std::stop_token stop) {
+        begun.release();
+        until([&] { return stop.stop_requested(); });
+      },
+      {.stop = source.get_token()});
+  begun.acquire();
+  auto queued = pool.submit([] {}, {.stop = source.get_token()});
+  source.request_stop();
+  EXPECT_EQ(queued.get().error().reason, Reason::cancelled);
+  EXPECT_EQ(running.get().error().reason, Reason::cancelled);
+}
+
+TEST(Pool, TheCallerRunsWhatHasNoPlaceIfAskedTo) {
+  Pool pool{{.threads = 1, .on_reject = OnReject::caller_runs}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  auto here = pool.submit([] { return std::this_thread::get_id(); });
+  EXPECT_EQ(here.get().value(), std::this_thread::get_id());
+  EXPECT_EQ(pool.snapshot().caller_runs, 1u);
+  stuck.go.release();
+  EXPECT_TRUE(running.get());
+  pool.shutdown();
+  EXPECT_EQ(pool.submit([] { return 1; }).get().error().reason, Reason::shutdown);
+}
+
+TEST(Pool, AFallbackIsTheResultOfWorkThatIsRejected) {
+  Pool pool{{.threads = 1}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  auto task = pool.submit_or([] { return std::string("fresh"); },
+                             [](const Rejection& why) { return std::string(to_string(why.reason)); });
+  EXPECT_TRUE(task.ready());
+  EXPECT_EQ(task.get().value(), "concurrency_limit");
+  stuck.go.release();
+}
+
+TEST(Pool, GrowsAndShrinksWithoutLosingWork) {
+  Pool pool{{.threads = 1, .max_queue = 8}};
+  Stuck a, b;
+  auto first = pool.submit(a.work());
+  auto second = pool.submit(b.work());
+  a.begun.acquire();
+  EXPECT_EQ(pool.snapshot().queued, 1u);
+  pool.resize(2);
+  b.begun.acquire();
+  pool.resize(1);
+  auto third = pool.submit([] { return 3; });
+  a.go.release();
+  b.go.release();
+  EXPECT_TRUE(first.get() && second.get());
+  EXPECT_EQ(third.get().value(), 3);
+  until([&] { return pool.snapshot().threads <= 1; });
+}
+
+TEST(Pool, AGracefulShutdownRunsWhatIsQueued) {
+  Pool pool{{.threads = 1, .max_queue = 2}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  auto queued = pool.submit([] { return 2; });
+  EXPECT_FALSE(pool.shutdown(Shutdown::graceful, TimePoint::min()));
+  EXPECT_EQ(pool.submit([] {}).get().error().reason, Reason::shutdown);
+  stuck.go.release();
+  EXPECT_TRUE(pool.shutdown(Shutdown::graceful));
+  EXPECT_EQ(queued.get().value(), 2);
+}
+
+TEST(Pool, AShutdownNowRejectsWhatIsQueuedAndStopsWhatRuns) {
+  Pool pool{{.threads = 1, .max_queue = 2}};
+  std::binary_semaphore begun{0};
+  auto running = pool.submit([&](std::stop_token stop) {
+    begun.release();
+    until([&] { return stop.stop_requested(); });
+    return 1;
+  });
+  begun.acquire();
+  auto queued = pool.submit([] { return 2; });
+  EXPECT_TRUE(pool.shutdown(Shutdown::now));
+  EXPECT_EQ(queued.get().error().reason, Reason::shutdown);
+  EXPECT_EQ(running.get().value(), 1);
+}
+
+TEST(Pool, ATaskOutlivesItsPool) {
+  Task<int> done, queued;
+  {
+    Pool pool{{.threads = 1}};
+    done = pool.submit([] { return 1; });
+    until([&] { return done.ready(); });
+  }
+  EXPECT_EQ(done.get_for(1ms).value(), 1);
+}
+
+TEST(Pool, ThenIsCalledWithTheFinishedTask) {
+  Pool pool{{.threads = 1}};
+  std::latch called(1);
+  int value = 0;
+  pool.submit([] { return 42; }).then([&](Task<int> task) {
+    value = task.get().value();
+    called.count_down();
+  });
+  called.wait();
+  EXPECT_EQ(value, 42);
+}
+
+TEST(Pool, CarriesTheContextOfTheSubmitter) {
+  static thread_local std::string trace;
+  Pool pool{
+      {.threads = 1,
+       .context = {.capture = [] { return std::make_shared<std::string>(trace); },
+                   .enter = [](const auto& context) { trace = *static_cast<std::string*>(context.get()); },
+                   .leave = [](const auto&) { trace.clear(); }}}};
+  trace = "abc";
+  EXPECT_EQ(pool.submit([] { return trace; }).get().value(), "abc");
+  trace = "def";
+  EXPECT_EQ(pool.submit([] { return trace; }).get().value(), "def");
+}
+
+TEST(Pool, WrongOptionsNameTheSetting) {
+  const auto message = [](PoolOptions o) -> std::string {
+    try {
+      Pool pool{std::move(o)};
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message({.name = "db", .threads = 0}),
+            "bulkhead \"db\": threads = 0 is out of range: give 1 to 65536");
+  EXPECT_THAT(message({.threads = 1, .min_threads = 2}), HasSubstr("min_threads = 2 is above threads = 1"));
+  EXPECT_THAT(message({.keep_alive = -1s}), HasSubstr("keep_alive"));
+}
+
+TEST(Pool, EverySubmissionEndsInExactlyOneResult) {
+  Pool pool{{.threads = 2, .max_queue = 16}};
+  std::atomic<int> ran = 0;
+  std::atomic<int> answers = 0, values = 0;
+  constexpr int threads = 3, each = 5'000;
+  {
+    std::vector<std::jthread> submitters;
+    for (int t = 0; t < threads; ++t) {
+      submitters.emplace_back([&, t] {
+        for (int i = 0; i < each; ++i) {
+          auto task = pool.submit([&] { ++ran; }, {.priority = static_cast<Priority>((i + t) % 3),
+                                                   .queue_timeout = std::chrono::microseconds(i % 50)});
+          const auto result = i % 3 == 0 ? task.get_for(std::chrono::microseconds(i % 20)) : task.get();
+          ++answers;
+          if (result) ++values;
+        }
+      });
+    }
+  }
+  pool.shutdown();
+  EXPECT_EQ(answers, threads * each);
+  EXPECT_LE(values, ran);
+  const Snapshot s = pool.snapshot().gate;
+  EXPECT_EQ(s.admitted, s.released);
+  EXPECT_EQ(s.waiting, 0u);
+  EXPECT_EQ(pool.snapshot().abandoned, 0u);
+}
+
+#if !defined(NDEBUG)
+TEST(PoolDeathTest, WorkThatWaitsForItsOwnPoolIsTold) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_DEATH(
+      {
+        Pool pool(PoolOptions{.name = "db", .threads = 1, .max_queue = 4});
+        static_cast<void>(pool.submit([&] { static_cast<void>(pool.submit([] {}).get()); }).get());
+      },
+      "self-deadlock: all 1 threads of the pool wait");
+}
+#endif
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,210 @@
+#include "pool/workers.h"
+
+#include <algorithm>
+
+#include "base/futex.h"
+
+namespace bulkhead {
+
+struct Workers::Worker {
+  Workers* owner = nullptr;
+  Worker* next_idle = nullptr;
+  std::atomic<std::uint32_t> signal{0};
+  bool handing_over = false;
+  detail::TaskState* next = nullptr;  // what this worker goes on with, without asking anybody
+};
+
+constinit thread_local Workers::Worker* Workers::mine = nullptr;
+
+Workers::Workers(const PoolOptions& o, Clock& clock, Execute execute)
+    : name_(o.name),
+      thread_options_{.name = {}, .stack_size = o.stack_size, .cpus = o.cpus, .nice = o.nice},
+      on_start_(o.on_thread_start),
+      on_end_(o.on_thread_end),
+      keep_alive_(o.keep_alive),
+      min_threads_(o.min_threads),
+      clock_(clock),
+      execute_(execute),
+      max_threads_(o.threads) {}
+
+Workers::HandingOver::HandingOver() noexcept {
+  if (mine) mine->handing_over = true;
+}
+Workers::HandingOver::~HandingOver() {
+  if (mine) mine->handing_over = false;
+}
+
+bool Workers::on_worker() const noexcept { return mine && mine->owner == this; }
+
+void Workers::add(detail::TaskState& task) noexcept {
+  // No wake-up and no lock, when nobody was admitted before it and is still waiting for a thread.
+  if (on_worker() && mine->handing_over && !mine->next && ready_count_.load(std::memory_order_relaxed) == 0) {
+    mine->next = &task;
+    return;
+  }
+  Wake wake;
+  {
+    std::lock_guard lock(mutex_);
+    task.set_next_ready(nullptr);
+    if (last_ready_)
+      last_ready_->set_next_ready(&task);
+    else
+      first_ready_ = &task;
+    last_ready_ = &task;
+    ready_count_.fetch_add(1, std::memory_order_relaxed);
+    wake = pass_on();
+  }
+  carry_out(wake);
+}
+
+detail::TaskState* Workers::take() noexcept {
+  detail::TaskState* task = first_ready_;
+  if (!task) return nullptr;
+  first_ready_ = task->next_ready();
+  if (!first_ready_) last_ready_ = nullptr;
+  ready_count_.fetch_sub(1, std::memory_order_relaxed);
+  return task;
+}
+
+Workers::Wake Workers::pass_on() noexcept {
+  if (!first_ready_ || waking_) return {};
+  if (Worker* worker = idle_) {
+    idle_ = worker->next_idle;
+    --idle_count_;
+    waking_ = true;
+    worker->signal.store(1, std::memory_order_release);
+    return {.worker = worker};
+  }
+  if (threads_ >= max_threads_) return {};
+  waking_ = true;
+  ++threads_;
+  ++started_;
+  const auto free = std::find(numbers_.begin(), numbers_.end(), false);
+  const auto number = static_cast<std::size_t>(free - numbers_.begin()) + 1;
+  if (free == numbers_.end()) numbers_.push_back(true);
+  numbers_[number - 1] = true;
+  return {.start = number};
+}
+
+void Workers::carry_out(const Wake& wake) noexcept {
+  if (wake.worker) base::futex_wake(&wake.worker->signal);
+  if (wake.start == 0) return;
+  base::ThreadOptions options = thread_options_;
+  options.name = name_ + "-" + std::to_string(wake.start);
+  if (base::start_thread(options, [self = shared_from_this(), n = wake.start] { self->loop(n); })) return;
+  // No thread to be had. The others will come to it; if there are none, this thread is the worker.
+  bool alone = false;
+  {
+    std::lock_guard lock(mutex_);
+    numbers_[wake.start - 1] = false;
+    --threads_;
+    --started_;
+    waking_ = false;
+    alone = threads_ == 0;
+  }
+  while (alone) {
+    detail::TaskState* task = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      task = take();
+    }
+    if (!task) return;
+    execute_(*task);
+  }
+}
+
+void Workers::loop(std::size_t number) noexcept {
+  Worker me;
+  me.owner = this;
+  mine = &me;
+  if (on_start_) on_start_(number);
+  std::unique_lock lock(mutex_);
+  bool woken = true;  // the wake-up in flight was for this thread, as it is for one just started
+  for (;;) {
+    detail::TaskState* task = take();
+    if (std::exchange(woken, false)) waking_ = false;
+    if (task) {
+      const Wake wake = pass_on();
+      lock.unlock();
+      carry_out(wake);
+      while (task) {
+        execute_(*task);
+        task = std::exchange(me.next, nullptr);
+      }
+      lock.lock();
+      continue;
+    }
+    if (stopping_ || threads_ > max_threads_) break;
+    woken = idle(lock, me);
+    if (!woken && threads_ > min_threads_) break;
+  }
+  lock.unlock();
+  if (on_end_) on_end_(number);
+  mine = nullptr;
+  lock.lock();
+  numbers_[number - 1] = false;
+  --threads_;
+  ended_.notify_all();
+}
+
+// Sleeps until there is work, or for keep_alive. False: nobody called.
+bool Workers::idle(std::unique_lock<std::mutex>& lock, Worker& me) noexcept {
+  me.signal.store(0, std::memory_order_relaxed);
+  me.next_idle = idle_;
+  idle_ = &me;
+  ++idle_count_;
+  lock.unlock();
+  const bool kept = keep_alive_ == wait_forever;
+  const TimePoint until = kept ? no_deadline : clock_.now() + keep_alive_;
+  while (me.signal.load(std::memory_order_acquire) == 0 && (kept || clock_.now() < until))
+    clock_.wait(me.signal, 0, until);
+  lock.lock();
+  if (me.signal.load(std::memory_order_relaxed) != 0) return true;
+  for (Worker** w = &idle_; *w; w = &(*w)->next_idle) {
+    if (*w != &me) continue;
+    *w = me.next_idle;
+    break;
+  }
+  --idle_count_;
+  return false;
+}
+
+void Workers::resize(std::uint32_t threads) noexcept {
+  Wake wake;
+  std::vector<Worker*> surplus;
+  {
+    std::lock_guard lock(mutex_);
+    max_threads_ = threads;
+    wake = pass_on();
+    // Idle workers above the new number are called, find nothing to do, and end.
+    std::uint32_t above = threads_ > threads ? threads_ - threads : 0;
+    for (; above > 0 && idle_; --above) {
+      surplus.push_back(idle_);
+      idle_->signal.store(1, std::memory_order_release);
+      idle_ = idle_->next_idle;
+      --idle_count_;
+    }
+    for (const Worker* worker : surplus) base::futex_wake(&worker->signal);
+  }
+  carry_out(wake);
+}
+
+void Workers::stop() noexcept {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  for (Worker* worker = std::exchange(idle_, nullptr); worker;) {
+    Worker* next = worker->next_idle;
+    worker->signal.store(1, std::memory_order_release);
+    base::futex_wake(&worker->signal);
+    worker = next;
+  }
+  idle_count_ = 0;
+  ended_.wait(lock, [this] { return threads_ == 0; });
+}
+
+Workers::Count Workers::count() const noexcept {
+  std::lock_guard lock(mutex_);
+  return {threads_, max_threads_, idle_count_, started_};
+}
+
+}  // namespace bulkhead
