@@ -46,7 +46,10 @@ class [[nodiscard]] Task {
   }
   Result<R> get_until(TimePoint deadline) {
     auto* state = std::exchange(state_, nullptr);
-    if (!state->wait_until(deadline)) state->give_up(Reason::timeout);
+    if (!state->wait_until(deadline)) {
+      state->give_up(Reason::timeout);
+      state->wait_until(no_deadline);  // the work may have ended just then: its result is being written
+    }
     return take(state);
   }
 
