@@ -74,7 +74,8 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   // stack flat when it runs code that releases permits; or at once, for those that only pass it on.
   enum class Tell : std::uint8_t { in_turn, at_once };
 
-  // Without a watch it must be started with options that need none, see AcquireWatch::needed.
+  // Without a watch it must be started with options that need none, see AcquireWatch::needed; and the owner
+  // sees to it that neither it nor the gate goes before it is decided.
   AsyncAcquire(Gate& gate, AcquireWatch* watch, Tell tell = Tell::in_turn) noexcept;
   virtual ~AsyncAcquire();
 

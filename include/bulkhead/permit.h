@@ -94,3 +94,5 @@ class [[nodiscard]] Permit {
 };
 
 }  // namespace bulkhead
+
+#include "bulkhead/gate.h"  // release() is defined there

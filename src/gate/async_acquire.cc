@@ -52,7 +52,7 @@ AsyncAcquire::AsyncAcquire(Gate& gate, AcquireWatch* watch, Tell tell) noexcept 
 }
 
 AsyncAcquire::~AsyncAcquire() {
-  if (!pinned_) return;
+  if (!pinned_) return;  // not in line; without a watch, the owner sees to that
   if (watch_) watch_->disarm(gate_);
   if (stage_ == Stage::posted && detail::Completions::remove(*this)) {
     static_cast<void>(
@@ -83,9 +83,9 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
   cost = std::max(options.cost, 1u);
   tier = options.priority;
   stage_ = Stage::started;
-  pinned_ = true;
   Gate& gate = gate_;
-  gate.pin();
+  pinned_ = watch_ != nullptr;
+  if (pinned_) gate.pin();
   // Before it joins the line, because afterwards it may be decided and gone at any time. Should the time or
   // the stop come first, enter() finds it out.
   if (watch_) watch_->arm(*this, plan.until);

@@ -89,8 +89,7 @@ detail::TaskExtras* Pool::extras(const SubmitOptions& o) const {
 
 void Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept {
   if (!core_->accepting.load(std::memory_order_acquire)) {
-    task.reject(task.turn_away(options.priority, Reason::shutdown));
-    return task.drop();
+    return task.reject(task.turn_away(options.priority, Reason::shutdown));
   }
   const bool decided = task.extras_ ? task.AsyncAcquire::start(task.extras_->watch.options())
                                     : task.AsyncAcquire::start(acquire_options(options));
@@ -107,7 +106,6 @@ void Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept
     task.execute();
   } else {
     task.reject(permit.error());
-    task.drop();
   }
 }
 

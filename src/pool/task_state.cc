@@ -11,8 +11,6 @@
 namespace bulkhead::detail {
 namespace {
 
-Continuation settled_mark;  // in place of a continuation: it is too late for one
-
 struct Parked final : Continuation {
   Parked() {
     resume = [](Continuation& self) noexcept {
@@ -43,42 +41,76 @@ TimePoint TaskState::after(std::chrono::nanoseconds timeout) const noexcept {
 
 // ---- the caller's side ----
 
-bool TaskState::attach(Continuation& continuation) noexcept {
-  Continuation* none = nullptr;
-  return continuation_.compare_exchange_strong(none, &continuation, std::memory_order_acq_rel);
+bool TaskState::attach(Continuation& waiter) noexcept {
+  std::uintptr_t w = word_.load(std::memory_order_acquire);
+  while (!(w & is_settled))
+    if (word_.compare_exchange_weak(w, w | pack(&waiter), std::memory_order_acq_rel,
+                                    std::memory_order_acquire))
+      return true;
+  return false;
 }
 
-bool TaskState::detach(Continuation& continuation) noexcept {
-  Continuation* me = &continuation;
-  return continuation_.compare_exchange_strong(me, nullptr, std::memory_order_acq_rel);
+bool TaskState::detach(Continuation& waiter) noexcept {
+  std::uintptr_t w = word_.load(std::memory_order_acquire);
+  while (continuation(w) == &waiter)
+    if (word_.compare_exchange_weak(w, w & flags, std::memory_order_acq_rel, std::memory_order_acquire))
+      return true;
+  return false;
 }
 
-// T2: the claim comes before the look at phase_, and a worker sets phase_ before it looks at the outcome. So
-// either the worker sees the claim and does not run the work, or this thread sees it running.
+namespace {
+const void* this_thread() noexcept {
+  static thread_local char mark;
+  return &mark;
+}
+}  // namespace
+
 void TaskState::give_up(Reason reason) noexcept {
-  if (!reject(reason)) return;
+  giver_.store(this_thread(), std::memory_order_relaxed);
+  if (!set_refused()) return;
+  // Until it is settled, below, the pool is there (T4).
+  refuse(numbers(reason));
   if (std::stop_source* source = stop()) source->request_stop();
-  if (phase_.load(std::memory_order_seq_cst) == Phase::waiting)
-    cancel(reason);
-  else
+  if (word_.load(std::memory_order_acquire) & is_running)
     abandon();
+  else
+    cancel(reason);  // if it is admitted already, the worker will find it refused
+  settle(0);
 }
 
 // ---- results ----
 
-// While the outcome is open, so is the pool; a settled task may outlive it, and touches nothing of it.
-bool TaskState::reject(Reason reason) noexcept {
-  if (!claim()) return false;
-  refuse(numbers(reason));
-  settle();
-  return true;
+bool TaskState::set_refused() noexcept {
+  std::uintptr_t w = word_.load(std::memory_order_acquire);
+  while (!(w & (is_refused | is_settled)))
+    if (word_.compare_exchange_weak(w, w | is_refused, std::memory_order_acq_rel, std::memory_order_acquire))
+      return true;
+  return false;
 }
 
-bool TaskState::reject(const Rejection& rejection) noexcept {
-  if (!claim()) return false;
+// Tells whoever waits. Afterwards the task is gone, unless the caller owns it.
+void TaskState::settle(std::uintptr_t further_flags) noexcept {
+  std::uintptr_t w = word_.load(std::memory_order_relaxed);
+  while (!word_.compare_exchange_weak(w, (w & flags) | is_settled | further_flags, std::memory_order_acq_rel,
+                                      std::memory_order_relaxed)) {
+  }
+  const bool last = further_flags & is_finished && w & is_detached;
+  if (Continuation* then = continuation(w)) then->resume(*then);
+  if (last) destroy();
+}
+
+// Refused by another thread, which may still be at it.
+void TaskState::finish() noexcept {
+  if (giver_.load(std::memory_order_relaxed) != this_thread())
+    while (!settled()) StdPlatform::pause();
+  if (word_.fetch_or(is_finished, std::memory_order_acq_rel) & is_detached) destroy();
+}
+
+// Refused by the pool itself.
+void TaskState::reject(const Rejection& rejection) noexcept {
+  if (!set_refused()) return finish();
   refuse(rejection);
-  settle();
-  return true;
+  settle(is_finished);
 }
 
 Rejection TaskState::numbers(Reason reason) const noexcept {
@@ -86,51 +118,48 @@ Rejection TaskState::numbers(Reason reason) const noexcept {
   return {reason, gate().name(), s.in_flight, s.max_concurrent, s.waiting, s.max_queue};
 }
 
-void TaskState::settle() noexcept {
-  outcome_.store(Outcome::settled, std::memory_order_seq_cst);
-  if (Continuation* then = continuation_.exchange(&settled_mark, std::memory_order_acq_rel))
-    then->resume(*then);
-}
-
 // ---- the pool's side ----
 
 void TaskState::on_decided() noexcept {
   Result<Permit> permit = result();
-  if (permit) {
-    permit_ = *std::move(permit);
-    pool_.core_->workers->add(*this);
-  } else {
-    reject(permit.error());
-    drop();
-  }
+  if (!permit) return reject(permit.error());
+  permit_ = *std::move(permit);
+  pool_.core_->workers->add(*this);
 }
 
 void TaskState::execute() noexcept {
   PoolCore& core = *pool_.core_;
-  phase_.store(Phase::running, std::memory_order_seq_cst);
-  Ended ended{.succeeded = true, .claimed = false};
-  if (outcome_.load(std::memory_order_seq_cst) == Outcome::open) ended = run_watched(core);
-  if (!ended.claimed) {
-    std::lock_guard lock(core.mutex);
-    phase_.store(Phase::over, std::memory_order_seq_cst);
-    if (abandoned_) std::erase_if(core.abandoned, [this](const auto& a) { return a.task == this; });
-  }
-  if (!ended.succeeded) permit_.fail();
+  const bool wanted = !(word_.fetch_or(is_running, std::memory_order_acq_rel) & is_refused);
+  if (wanted && !run_watched(core)) permit_.fail();
   {
     // The slot first, so that whoever learns of the result finds it free; and what it admits goes on right
     // here.
     const Workers::HandingOver handing_over;
     permit_.release();
   }
-  if (ended.claimed) settle();
-  drop();
+  std::uintptr_t w = word_.load(std::memory_order_acquire);
+  while (!(w & is_refused)) {
+    if (!word_.compare_exchange_weak(w, (w & flags) | is_settled | is_finished, std::memory_order_acq_rel,
+                                     std::memory_order_acquire))
+      continue;
+    if (Continuation* then = continuation(w)) then->resume(*then);
+    if (w & is_detached) destroy();
+    return;
+  }
+  discard();
+  {
+    std::lock_guard lock(core.mutex);
+    ended_ = true;
+    if (abandoned_) std::erase_if(core.abandoned, [this](const auto& a) { return a.task == this; });
+  }
+  finish();
 }
 
 struct TaskState::Overrun final : Alarm {
   explicit Overrun(TaskState& t) : task(t) {}
   bool expire() noexcept override {
-    if (!task.claim()) return false;
-    task.references_.fetch_add(1, std::memory_order_relaxed);  // the work may end before expired() is through
+    if (!task.set_refused()) return false;
+    firing.store(true, std::memory_order_relaxed);
     return true;
   }
   void expired() noexcept override {
@@ -138,14 +167,14 @@ struct TaskState::Overrun final : Alarm {
     t.refuse(t.numbers(Reason::timeout));
     t.abandon();
     if (std::stop_source* source = t.stop()) source->request_stop();
-    t.settle();
-    t.drop();
+    t.settle(0);  // the worker waits for this before it lets go of the task, and so of this alarm
   }
   TaskState& task;
+  std::atomic<bool> firing{false};
 };
 
 // Runs the work with everything around it that was asked for; most work asks for nothing.
-TaskState::Ended TaskState::run_watched(PoolCore& core) noexcept {
+bool TaskState::run_watched(PoolCore& core) noexcept {
   std::stop_source* const source = stop();
   if (!extras_ && !source) return call();
 
@@ -170,20 +199,24 @@ TaskState::Ended TaskState::run_watched(PoolCore& core) noexcept {
   }
   const bool has_context = extras_ && extras_->context;
   if (has_context && core.context.enter) core.context.enter(extras_->context);
-  const Ended ended = call();
+  const bool succeeded = call();
   if (has_context && core.context.leave) core.context.leave(extras_->context);
   if (source) {
     std::lock_guard lock(core.mutex);
     std::erase(core.stoppable, this);
   }
-  if (overrun) core.clock.deadlines().disarm(*overrun);
-  return ended;
+  if (overrun) {
+    core.clock.deadlines().disarm(*overrun);
+    // The alarm is on this stack: if it fires, it must be through.
+    while (overrun->firing.load(std::memory_order_acquire) && !settled()) StdPlatform::pause();
+  }
+  return succeeded;
 }
 
 void TaskState::abandon() noexcept {
   PoolCore& core = *pool_.core_;
   std::lock_guard lock(core.mutex);
-  if (phase_.load(std::memory_order_seq_cst) != Phase::running) return;
+  if (ended_) return;
   abandoned_ = true;
   core.abandoned.push_back({this, core.clock.now()});
   ++core.abandoned_total;
@@ -200,7 +233,7 @@ struct TaskState::SelfWait {
     if (!own.on_worker()) return;
     workers = &own;
     const std::uint32_t blocked = own.block();
-    if (blocked < task.gate().snapshot().max_concurrent || task.phase_.load() != Phase::waiting) return;
+    if (blocked < task.gate().snapshot().max_concurrent || task.word_.load() & is_running) return;
     const std::string text = base::join(
         {"bulkhead \"", task.gate().name(), "\": self-deadlock: all ", std::to_string(blocked),
          " threads of the pool wait for work that is queued behind them. Submit it to another pool, or "

@@ -1,16 +1,20 @@
 // task_state.h - what a Task and its Pool share. Not for direct use.
 //
+// Everything that decides about a task is one atomic word: its flags, and the continuation to call.
+//
 // Invariants
-//  T1  outcome_ goes open -> claimed -> settled, once. Whoever claims writes the result and settles; all
-//  others find it
-//      claimed and leave it. So every task has exactly one result, and a late one is dropped where it arises.
-//  T2  phase_ goes waiting -> running -> over. A worker sets it to running, then looks at the outcome and
-//  runs the work
-//      only if that is open; who gives up claims the outcome, then looks at phase_. So work whose caller gave
-//      up before it began does not run, and work that does is known to be abandoned.
+//  T1  Exactly one result. The work's own result is written by the worker, a refusal by whoever sets
+//  `refused`; `settled`
+//      is set once, by the worker if `refused` is not, else by the one that set it, and says which of the two
+//      counts.
+//  T2  A worker sets `running` and runs the work only if `refused` was not set before. So work whose caller
+//  gave up
+//      before it began does not run, and one who gives up on work that runs knows it.
 //  T3  The permit is held from admission until the work has really ended, however the caller fares.
-//  T4  Two references: the Task's and the pool's. The pool drops its own when the work has ended or never
-//  will run.
+//  T4  Two owners: the Task, until `detached`, and the pool, until `finished`. Whoever sets the second of the
+//  two
+//      destroys it. The pool is not finished with a task before it is settled, so one who gives up may use
+//      the pool until then.
 #pragma once
 
 #include <atomic>
@@ -34,8 +38,9 @@ struct PoolCore;
 
 namespace detail {
 
-// What happens when a task is settled: at most one per task.
-struct Continuation {
+// What happens when a task is settled: at most one per task. Aligned, because its address shares a word with
+// flags.
+struct alignas(16) Continuation {
   void (*resume)(Continuation&) noexcept = nullptr;
 };
 
@@ -51,7 +56,7 @@ struct TaskExtras {
 
 class TaskState : public AsyncAcquire {
  public:
-  bool settled() const noexcept { return outcome_.load(std::memory_order_acquire) == Outcome::settled; }
+  bool settled() const noexcept { return word_.load(std::memory_order_acquire) & is_settled; }
   TimePoint after(std::chrono::nanoseconds timeout) const noexcept;
 
   // Parks until it is settled or `until` comes; false: it came.
@@ -61,48 +66,49 @@ class TaskState : public AsyncAcquire {
   // False: it is settled already, so the continuation will not be called.
   bool attach(Continuation& continuation) noexcept;
   bool detach(Continuation& continuation) noexcept;
-  void drop() noexcept {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+  void drop() noexcept {  // the Task lets go
+    if (word_.fetch_or(is_detached, std::memory_order_acq_rel) & is_finished) destroy();
   }
 
  protected:
   TaskState(Pool& pool, Gate& gate, TaskExtras* extras) noexcept;
   ~TaskState() override;
   virtual void destroy() noexcept = 0;
-  // Runs the work. If it can claim the outcome then, what the work returned or threw is the result.
-  struct Ended {
-    bool succeeded, claimed;
-  };
-  virtual Ended call() noexcept = 0;
-  virtual void refuse(
-      const Rejection& rejection) noexcept = 0;   // the rejection, or the fallback's value, as result
-  virtual std::stop_source* stop() noexcept = 0;  // of work that takes a stop_token
+  virtual bool call() noexcept = 0;     // runs the work and keeps what it returned or threw; false: it threw
+  virtual void discard() noexcept = 0;  // drops that, because nobody wants it any more
+  virtual void refuse(const Rejection& rejection) noexcept = 0;  // keeps it, or what the fallback makes of it
+  virtual std::stop_source* stop() noexcept = 0;                 // of work that takes a stop_token
 
-  bool claim() noexcept {
-    Outcome open = Outcome::open;
-    return outcome_.compare_exchange_strong(open, Outcome::claimed, std::memory_order_seq_cst);
-  }
+  bool refused() const noexcept { return word_.load(std::memory_order_acquire) & is_refused; }
 
  private:
   friend class bulkhead::Pool;
   friend class bulkhead::Workers;
   friend struct bulkhead::PoolCore;
 
-  enum class Phase : std::uint8_t { waiting, running, over };
-  enum class Outcome : std::uint8_t { open, claimed, settled };
+  static constexpr std::uintptr_t is_running = 1, is_refused = 2, is_settled = 4, is_detached = 8,
+                                  is_finished = 16, flags = 31;
+  // An address below flags: 16-aligned and shifted by one, it leaves five bits (no address of a process uses
+  // the top one).
+  static std::uintptr_t pack(Continuation* c) noexcept { return reinterpret_cast<std::uintptr_t>(c) << 1; }
+  static Continuation* continuation(std::uintptr_t w) noexcept {
+    return reinterpret_cast<Continuation*>((w & ~flags) >> 1);
+  }
+
   struct Overrun;   // fires when the work has run for too long
   struct SelfWait;  // around a wait, for the check against self-deadlock
 
   void on_decided() noexcept override;
   void execute() noexcept;  // on a worker, or on the caller's own thread without a permit
-  Ended run_watched(PoolCore& core) noexcept;
-  bool reject(Reason reason) noexcept;
-  bool reject(const Rejection& rejection) noexcept;
+  bool run_watched(PoolCore& core) noexcept;
+  bool set_refused() noexcept;
+  void settle(std::uintptr_t further_flags) noexcept;
+  void finish() noexcept;  // the pool lets go of a task that was refused
+  void reject(const Rejection& rejection) noexcept;
   Rejection numbers(Reason reason) const noexcept;
   Rejection turn_away(Priority priority, Reason reason) noexcept {
     return AsyncAcquire::refuse(priority, reason);
   }
-  void settle() noexcept;
   void abandon() noexcept;
 
   // Among the ready; guarded by the lock of the workers.
@@ -111,12 +117,10 @@ class TaskState : public AsyncAcquire {
 
   Pool& pool_;
   TaskExtras* const extras_;
-  std::atomic<Continuation*> continuation_{nullptr};
+  std::atomic<std::uintptr_t> word_{0};      // flags, and the address of the continuation
+  std::atomic<const void*> giver_{nullptr};  // the thread that gives up, while it does
   Permit permit_;
-  std::atomic<std::uint32_t> references_{2};
-  std::atomic<Outcome> outcome_{Outcome::open};
-  std::atomic<Phase> phase_{Phase::waiting};
-  bool abandoned_ = false;  // guarded by the pool's lock
+  bool abandoned_ = false, ended_ = false;  // guarded by the pool's lock
 };
 
 template <class R>
@@ -125,12 +129,25 @@ class TaskResult : public TaskState {
   using TaskState::TaskState;
 
   Result<R> take() {
-    if (auto* thrown = std::get_if<std::exception_ptr>(&result_)) std::rethrow_exception(std::move(*thrown));
-    return std::get<Result<R>>(std::move(result_));
+    if (auto* thrown = std::get_if<std::exception_ptr>(refused() ? &refusal_->result : &result_))
+      std::rethrow_exception(std::move(*thrown));
+    return std::get<Result<R>>(std::move(refused() ? refusal_->result : result_));
   }
 
  protected:
-  std::variant<std::monostate, Result<R>, std::exception_ptr> result_;
+  using Outcome = std::variant<std::monostate, Result<R>, std::exception_ptr>;
+  struct Refusal {  // apart, because the work may be writing its own result at the same time
+    Outcome result;
+  };
+
+  ~TaskResult() override {
+    if (!refusal_) return;
+    refusal_->~Refusal();
+    give_block(refusal_, sizeof(Refusal));
+  }
+
+  Outcome result_;
+  Refusal* refusal_ = nullptr;
 };
 
 struct NoFallback {};
@@ -162,25 +179,23 @@ class TaskOf final : public TaskResult<R> {
     give_block(this, sizeof(TaskOf));
   }
 
-  typename TaskState::Ended call() noexcept override {
+  bool call() noexcept override {
     bool succeeded = true;
-    bool claimed = false;
 #if defined(__cpp_exceptions)
     try {
-      claimed = invoke();
+      invoke();
     } catch (...) {
       succeeded = false;
-      claimed = this->claim();
-      if (claimed) this->result_ = std::current_exception();
+      this->result_ = std::current_exception();
     }
 #else
-    claimed = invoke();
+    invoke();
 #endif
     fn_.reset();  // what it captured goes before anybody learns that it has ended
-    return {succeeded, claimed};
+    return succeeded;
   }
 
-  bool invoke() {
+  void invoke() {
     const auto body = [this]() -> R {
       if constexpr (takes_stop)
         return (*fn_)(stop_->get_token());
@@ -189,26 +204,25 @@ class TaskOf final : public TaskResult<R> {
     };
     if constexpr (std::is_void_v<R>) {
       body();
-      const bool claimed = this->claim();
-      if (claimed) this->result_.template emplace<1>();
-      return claimed;
+      this->result_.template emplace<1>();
     } else {
-      R value = body();
-      const bool claimed = this->claim();
-      if (claimed) this->result_.template emplace<1>(std::in_place, std::move(value));
-      return claimed;
+      this->result_.template emplace<1>(std::in_place, body());
     }
   }
 
+  void discard() noexcept override { this->result_ = std::monostate(); }
+
   void refuse(const Rejection& rejection) noexcept override {
+    auto* refusal = new (take_block(sizeof(*this->refusal_))) typename TaskResult<R>::Refusal;
+    this->refusal_ = refusal;
     if constexpr (std::is_same_v<Fallback, NoFallback>) {
-      this->result_.template emplace<1>(std::unexpect, rejection);
+      refusal->result.template emplace<1>(std::unexpect, rejection);
     } else {
 #if defined(__cpp_exceptions)
       try {
         fall_back(rejection);
       } catch (...) {
-        this->result_ = std::current_exception();
+        refusal->result = std::current_exception();
       }
 #else
       fall_back(rejection);
@@ -218,9 +232,9 @@ class TaskOf final : public TaskResult<R> {
   void fall_back(const Rejection& rejection) {
     if constexpr (std::is_void_v<R>) {
       fallback_(rejection);
-      this->result_.template emplace<1>();
+      this->refusal_->result.template emplace<1>();
     } else {
-      this->result_.template emplace<1>(std::in_place, fallback_(rejection));
+      this->refusal_->result.template emplace<1>(std::in_place, fallback_(rejection));
     }
   }
 
