@@ -1,5 +1,5 @@
 /* gate.pml - the protocol of the line (src/gate/slow_path.h) in small: three callers of given tiers, somebody who may
-   resize and close, any of them timing out, heads starving at any moment. Exhaustive; run_spin runs it in several shapes.
+   resize and close, some of them timing out, heads starving at any moment. Exhaustive; run_spin runs it in several shapes.
 
    An operation on the word is one step, a section under the lock is many: others pass and release in between. Memory
    orders and futexes are Relacy's business. A waiter that nobody wakes is an invalid end state.
@@ -7,6 +7,7 @@
    -DMODE=0|1|2       fifo, barging, adaptive
    -DT0=t -DT1 -DT2   tiers of the callers: 0 critical, 1 normal, 2 best effort
    -DQUEUE=n          places in line
+   -DTIMED=m          whose time may run out, one bit each; the others must be served
    -DM_...            a seeded error; the search must fail */
 #ifndef MODE
 #define MODE 2
@@ -18,6 +19,9 @@
 #endif
 #ifndef QUEUE
 #define QUEUE 2
+#endif
+#ifndef TIMED
+#define TIMED 2
 #endif
 #define N 3
 #define NONE 255
@@ -38,6 +42,8 @@ bool quiet = true;
 byte limit = 1;
 byte used = 0;
 
+byte coming = 0; /* releases that saw quiet clear and have not yet had the lock */
+
 bool locked = false;
 bool closed = false;
 chan line[3] = [N] of { byte };
@@ -51,7 +57,13 @@ bool starved[N];
 byte finished = 0;
 
 inline acquire_lock() { atomic { !locked -> locked = true } }
-inline release_lock() { locked = false }
+/* L1: whoever leaves the lock leaves no free unit to a waiter whom nobody is about to serve. */
+inline release_lock() {
+  d_step {
+    assert(TOTAL == 0 || room < 1 || poked != NONE || coming > 0);
+    locked = false
+  }
+}
 
 inline head(h) {
   d_step {
@@ -225,7 +237,7 @@ proctype Caller(byte w) {
   fi;
 
   /* wait */
-  want = true; /* here: its time may still run out */
+  want = (TIMED >> w) & 1; /* here: its time may still run out */
   do
   :: signal[w] == done ->
      if
@@ -290,12 +302,12 @@ proctype Caller(byte w) {
 inside:
   assert(used <= 2);
   /* give_back */
-  d_step { assert(room == limit - used); room++; used--; saw = quiet };
+  d_step { assert(room == limit - used); room++; used--; saw = quiet; coming = coming + !quiet };
   if
   :: saw -> goto out
   :: else
   fi;
-  acquire_lock();
+  atomic { acquire_lock(); coming-- };
   attend();
   release_lock();
   publish();
