@@ -20,9 +20,10 @@ test: ## Build everything with assertions and run all tests
 	$(call build,dev,build test)
 	@ctest --preset dev
 
-bench: ## Measure against the rivals, one table; ARGS is passed on
+bench: ## Measure against the rivals, gate and pool; ARGS is for the gate, --quick for both
 	$(call build,bench,build bench)
 	@build/bench/bench/bulkhead_bench $(ARGS)
+	@build/bench/bench/bulkhead_pool_bench $(if $(findstring --quick,$(ARGS)),--quick)
 
 bench-peers: ## The same workloads in Java, Go, Rust and JavaScript (installs their tools)
 	$(call build,bench,build bench)

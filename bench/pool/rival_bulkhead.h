@@ -1,0 +1,36 @@
+// The pool itself, as users have it: bounded queue, priorities, counters.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "bench/pool/rival.h"
+#include "bulkhead/pool.h"
+
+namespace bench {
+
+class BulkheadPool {
+ public:
+  static constexpr std::string_view name = kPool;
+  static constexpr unsigned batch = 64;
+  explicit BulkheadPool(unsigned workers)
+      : pool_({.name = "bench", .threads = workers, .max_queue = Outstanding::window}) {}
+  ~BulkheadPool() {  // a rejected task would be a fast one
+    if (pool_.snapshot().gate.rejected() == 0) return;
+    std::fputs("bulkhead_pool_bench: the pool has rejected work\n", stderr);
+    std::abort();
+  }
+
+  template <class F>
+  void post(F f) {
+    pool_.submit(std::move(f)).detach();
+  }
+  int ask() {
+    return *pool_.submit([] { return 42; }).get();
+  }
+
+ private:
+  bulkhead::Pool pool_;
+};
+
+}  // namespace bench

@@ -1,0 +1,18 @@
+// workloads.h - what is measured of pools. A binary of its own: the gate's counts every allocation with one
+// shared atomic, which would slow down the pools that allocate.
+#pragma once
+
+#include <iosfwd>
+
+#include "bench/workloads.h"
+
+namespace bench {
+
+void pool_throughput(const Settings& settings, Results& results);  // submit to complete, nobody waits for one
+void pool_round_trip(const Settings& settings, Results& results);  // submit and wait for the result
+void pool_memory(const Settings& settings, Results& results);      // bytes per task
+
+std::vector<Target> check_pool_targets(const Results& results);
+void print_pools(std::ostream& out, const Results& results);
+
+}  // namespace bench
