@@ -27,6 +27,7 @@ struct PoolCore {
   std::vector<Abandoned> abandoned;  // still running, for a caller that has given up; oldest first
   std::uint64_t abandoned_total = 0;
   std::vector<detail::TaskState*> stoppable;  // running, with a stop_token
+  bool stopping = false;                      // work that begins now is asked to stop at once
 
   Gate gate;  // last: it is destroyed first, and waits for the permits
 };

@@ -123,6 +123,7 @@ bool Pool::shutdown(Shutdown how, TimePoint until) {
     std::vector<std::stop_source> sources;
     {
       std::lock_guard lock(core_->mutex);
+      core_->stopping = true;
       for (detail::TaskState* task : core_->stoppable) sources.push_back(*task->stop());
     }
     for (std::stop_source& source : sources) source.request_stop();

@@ -131,6 +131,12 @@ void TaskState::execute() noexcept {
   PoolCore& core = *pool_.core_;
   const bool wanted = !(word_.fetch_or(is_running, std::memory_order_acq_rel) & is_refused);
   if (wanted && !run_watched(core)) permit_.fail();
+  const auto end = [&] {
+    std::lock_guard lock(core.mutex);
+    ended_ = true;
+    if (abandoned_) std::erase_if(core.abandoned, [this](const auto& a) { return a.task == this; });
+  };
+  if (refused()) end();  // before its thread is shown as free
   {
     // The slot first, so that whoever learns of the result finds it free; and what it admits goes on right
     // here.
@@ -147,11 +153,7 @@ void TaskState::execute() noexcept {
     return;
   }
   discard();
-  {
-    std::lock_guard lock(core.mutex);
-    ended_ = true;
-    if (abandoned_) std::erase_if(core.abandoned, [this](const auto& a) { return a.task == this; });
-  }
+  end();
   finish();
 }
 
@@ -193,13 +195,17 @@ bool TaskState::run_watched(PoolCore& core) noexcept {
       core.clock.deadlines().arm(*overrun);
     }
   }
+  bool stop_now = false;
   if (source) {
     std::lock_guard lock(core.mutex);
     core.stoppable.push_back(this);
+    stop_now = core.stopping;
   }
+  if (stop_now) source->request_stop();
   const bool has_context = extras_ && extras_->context;
   if (has_context && core.context.enter) core.context.enter(extras_->context);
-  const bool succeeded = call();
+  // Its stop_token may have fired between its admission and here.
+  const bool succeeded = refused() || call();
   if (has_context && core.context.leave) core.context.leave(extras_->context);
   if (source) {
     std::lock_guard lock(core.mutex);

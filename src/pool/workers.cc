@@ -138,12 +138,14 @@ void Workers::loop(std::size_t number) noexcept {
     woken = idle(lock, me);
     if (!woken && threads_ > min_threads_) break;
   }
+  --threads_;  // from here on work that comes needs another thread
+  ++ending_;
   lock.unlock();
   if (on_end_) on_end_(number);
   mine = nullptr;
   lock.lock();
   numbers_[number - 1] = false;
-  --threads_;
+  --ending_;
   ended_.notify_all();
 }
 
@@ -199,7 +201,7 @@ void Workers::stop() noexcept {
     worker = next;
   }
   idle_count_ = 0;
-  ended_.wait(lock, [this] { return threads_ == 0; });
+  ended_.wait(lock, [this] { return threads_ + ending_ == 0; });
 }
 
 Workers::Count Workers::count() const noexcept {

@@ -89,7 +89,7 @@ class Workers : public std::enable_shared_from_this<Workers> {
   std::uint32_t idle_count_ = 0;
   bool waking_ = false;
   bool stopping_ = false;
-  std::uint32_t threads_ = 0;
+  std::uint32_t threads_ = 0, ending_ = 0;
   std::uint32_t max_threads_;
   std::uint64_t started_ = 0;
   std::vector<bool> numbers_;  // in use

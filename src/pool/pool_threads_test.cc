@@ -1,0 +1,316 @@
+// The threads of a pool: when they start and end, what they look like, what happens while one comes or goes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <semaphore>
+#include <set>
+#include <source_location>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/thread.h"
+#include "bulkhead/manual_clock.h"
+#include "bulkhead/pool.h"
+
+namespace bulkhead {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+// Waits for what another thread is about to do. The time only keeps a broken build from hanging.
+void until(const auto& holds, std::source_location where = std::source_location::current()) {
+  const auto give_up = std::chrono::steady_clock::now() + 60s;
+  while (!holds()) {
+    std::this_thread::yield();
+    if (std::chrono::steady_clock::now() < give_up) continue;
+    std::fprintf(stderr, "%s:%u: this never happened\n", where.file_name(), where.line());
+    std::abort();
+  }
+}
+
+std::string thread_name() {
+  char text[16] = {};
+  pthread_getname_np(pthread_self(), text, sizeof text);
+  return text;
+}
+
+// Runs `n` pieces of work at the same moment, each of which tells `say()`.
+template <class F>
+auto all_at_once(Pool& pool, int n, F say) {
+  std::vector<Task<decltype(say())>> tasks;
+  std::atomic<int> inside = 0;
+  for (int i = 0; i < n; ++i)
+    tasks.push_back(pool.submit([&] {
+      ++inside;
+      until([&] { return inside == n; });
+      return say();
+    }));
+  std::vector<decltype(say())> said;
+  for (auto& task : tasks) said.push_back(task.get().value());
+  return said;
+}
+
+// ---- how they look ----
+
+TEST(PoolThreads, EachCarriesTheNameOfThePoolAndItsNumber) {
+  Pool pool{{.name = "db", .threads = 3}};
+  EXPECT_THAT(all_at_once(pool, 3, thread_name), UnorderedElementsAre("db-1", "db-2", "db-3"));
+}
+
+TEST(PoolThreads, ANumberIsUsedAgainOnceItsThreadHasEnded) {
+  ManualClock clock;
+  Pool pool{{.name = "db", .threads = 1, .keep_alive = 1s, .clock = &clock}};
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(pool.submit(thread_name).get().value(), "db-1");
+    until([&] { return pool.snapshot().idle == 1; });
+    clock.advance(1s);
+    until([&] { return pool.snapshot().threads == 0; });
+  }
+  EXPECT_EQ(pool.snapshot().threads_started, 3u);
+}
+
+TEST(PoolThreads, RunOnlyOnTheGivenProcessors) {
+  cpu_set_t ours;
+  CPU_ZERO(&ours);
+  ASSERT_EQ(sched_getaffinity(0, sizeof ours, &ours), 0);
+  unsigned one = 0;
+  while (!CPU_ISSET(one, &ours)) ++one;
+  Pool pool{{.threads = 1, .cpus = {one}}};
+  const auto set = pool.submit([] {
+                         cpu_set_t mine;
+                         CPU_ZERO(&mine);
+                         pthread_getaffinity_np(pthread_self(), sizeof mine, &mine);
+                         return mine;
+                       })
+                       .get()
+                       .value();
+  EXPECT_EQ(CPU_COUNT(&set), 1);
+  EXPECT_TRUE(CPU_ISSET(one, &set));
+}
+
+TEST(PoolThreads, AProcessorThatDoesNotExistIsPassedOver) {
+  Pool pool{{.threads = 1, .cpus = {1'000'000}}};
+  EXPECT_EQ(pool.submit([] { return 1; }).get().value(), 1);
+}
+
+TEST(PoolThreads, HaveTheStackAskedFor) {
+  constexpr std::size_t asked = 3 << 20;
+  Pool pool{{.threads = 1, .stack_size = asked}};
+  const auto size = pool.submit([] {
+                          pthread_attr_t attributes;
+                          pthread_getattr_np(pthread_self(), &attributes);
+                          std::size_t bytes = 0;
+                          pthread_attr_getstacksize(&attributes, &bytes);
+                          pthread_attr_destroy(&attributes);
+                          return bytes;
+                        })
+                        .get()
+                        .value();
+  EXPECT_GE(size, asked);  // the C library may hand out a larger one that it kept
+}
+
+TEST(PoolThreads, AreAsNiceAsAskedAndNobodyElseIs) {
+  const auto niceness = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid))); };
+  const int before = niceness();
+  if (before >= 19) GTEST_SKIP() << "this process is as nice as can be";
+  Pool pool{{.threads = 1, .nice = 19}};
+  EXPECT_EQ(pool.submit(niceness).get().value(), 19);
+  EXPECT_EQ(niceness(), before);
+}
+
+TEST(PoolThreads, TheHooksRunOnEachThreadWithItsNumberAroundAllItsWork) {
+  std::mutex mutex;
+  std::vector<std::string> log;
+  const auto note = [&](const std::string& text) {
+    std::lock_guard lock(mutex);
+    log.push_back(text);
+  };
+  {
+    Pool pool{{.name = "db",
+               .threads = 1,
+               .on_thread_start = [&](std::size_t n) { note(thread_name() + " start " + std::to_string(n)); },
+               .on_thread_end = [&](std::size_t n) { note(thread_name() + " end " + std::to_string(n)); }}};
+    EXPECT_TRUE(pool.submit([&] { note("work"); }).get());
+    EXPECT_TRUE(pool.submit([&] { note("work"); }).get());
+  }
+  EXPECT_THAT(log, ElementsAre("db-1 start 1", "work", "work", "db-1 end 1"));
+}
+
+TEST(PoolThreads, ThePresetsFitWhatTheyAreFor) {
+  const PoolOptions cpu = PoolOptions::cpu_bound("sums");
+  EXPECT_EQ(cpu.name, "sums");
+  EXPECT_EQ(cpu.threads, base::processors());
+  EXPECT_EQ(cpu.max_queue, 4 * base::processors());
+  const PoolOptions io = PoolOptions::io_bound("db", 8);
+  EXPECT_EQ(io.threads, 8u);
+  EXPECT_EQ(io.max_queue, 16u);
+  EXPECT_EQ(PoolOptions::io_bound("db").threads, 32u);
+  Pool pool{cpu};
+  EXPECT_EQ(pool.submit([] { return 1; }).get().value(), 1);
+}
+
+// ---- when they come and go ----
+
+TEST(PoolThreads, NoneStartsWhileAnIdleOneIsThere) {
+  Pool pool{{.threads = 4}};
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(pool.submit([] {}).get());
+    until([&] { return pool.snapshot().idle == 1; });
+  }
+  EXPECT_EQ(pool.snapshot().threads_started, 1u);
+}
+
+TEST(PoolThreads, TheMinimumStaysForEver) {
+  ManualClock clock;
+  Pool pool{{.threads = 3, .min_threads = 2, .keep_alive = 1s, .clock = &clock}};
+  all_at_once(pool, 3, thread_name);
+  until([&] { return pool.snapshot().idle == 3; });
+  for (int i = 0; i < 3; ++i) {
+    clock.advance(10s);
+    until([&] { return pool.snapshot().threads == 2 && pool.snapshot().idle == 2; });
+  }
+  EXPECT_EQ(pool.snapshot().threads_started, 3u);
+}
+
+TEST(PoolThreads, AShrunkPoolEndsItsIdleThreadsAtOnce) {
+  Pool pool{{.threads = 3}};
+  all_at_once(pool, 3, thread_name);
+  until([&] { return pool.snapshot().idle == 3; });
+  pool.resize(1);
+  until([&] { return pool.snapshot().threads == 1; });
+  EXPECT_EQ(pool.snapshot().max_threads, 1u);
+  pool.resize(3);
+  EXPECT_EQ(all_at_once(pool, 3, thread_name).size(), 3u);
+}
+
+// A worker that has decided to end is of no use to work that comes now.
+TEST(PoolThreads, WorkThatComesWhileTheLastThreadEndsIsNotLeftBehind) {
+  ManualClock clock;
+  std::binary_semaphore ending{0}, end{0};
+  std::atomic<bool> hold = true;
+  Pool pool{{.threads = 1,
+             .max_queue = 4,
+             .keep_alive = 1s,
+             .on_thread_end =
+                 [&](std::size_t) {
+                   if (!hold.exchange(false)) return;
+                   ending.release();
+                   end.acquire();
+                 },
+             .clock = &clock}};
+  EXPECT_TRUE(pool.submit([] {}).get());
+  until([&] { return pool.snapshot().idle == 1; });
+  clock.advance(1s);
+  ending.acquire();
+  auto task = pool.submit([] { return 7; });
+  end.release();
+  until([&] { return task.ready(); });
+  EXPECT_EQ(task.get().value(), 7);
+}
+
+TEST(PoolThreads, WithoutAThreadToBeHadTheSubmitterDoesTheWork) {
+  Pool pool{{.threads = 2, .max_queue = 2, .stack_size = std::size_t{1} << 52}};
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(pool.submit([] { return std::this_thread::get_id(); }).get().value(),
+              std::this_thread::get_id());
+  EXPECT_EQ(pool.snapshot().threads, 0u);
+  EXPECT_EQ(pool.snapshot().threads_started, 0u);
+}
+
+// ---- work that is admitted and still waits for its thread to come up ----
+
+struct SlowStart {
+  std::binary_semaphore starting{0}, start{0};
+  auto hook() {
+    return [this](std::size_t) {
+      starting.release();
+      start.acquire();
+    };
+  }
+};
+
+TEST(PoolThreads, WorkCancelledByItsStopTokenBeforeItBeganDoesNotRun) {
+  SlowStart slow;
+  Pool pool{{.threads = 1, .on_thread_start = slow.hook()}};
+  std::stop_source source;
+  std::atomic<bool> ran = false;
+  auto task = pool.submit([&] { ran = true; }, {.stop = source.get_token()});
+  slow.starting.acquire();
+  source.request_stop();
+  slow.start.release();
+  EXPECT_EQ(task.get().error().reason, Reason::cancelled);
+  EXPECT_TRUE(pool.shutdown());
+  EXPECT_FALSE(ran);
+}
+
+TEST(PoolThreads, WorkGivenUpBeforeItBeganDoesNotRunAndIsNotCalledAbandoned) {
+  SlowStart slow;
+  Pool pool{{.threads = 1, .on_thread_start = slow.hook()}};
+  std::atomic<bool> ran = false;
+  auto task = pool.submit([&] { ran = true; });
+  slow.starting.acquire();
+  task.cancel();
+  slow.start.release();
+  EXPECT_TRUE(pool.shutdown());
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(pool.snapshot().abandoned_total, 0u);
+}
+
+TEST(PoolThreads, AShutdownNowReachesWorkThatIsAboutToBegin) {
+  SlowStart slow;
+  Pool pool{{.threads = 1, .on_thread_start = slow.hook()}};
+  auto task = pool.submit([](std::stop_token stop) {
+    until([&] { return stop.stop_requested(); });
+    return 1;
+  });
+  slow.starting.acquire();
+  EXPECT_FALSE(pool.shutdown(Shutdown::now, TimePoint::min()));
+  slow.start.release();
+  EXPECT_EQ(task.get().value(), 1);
+}
+
+// ---- waiting for work of the own pool ----
+
+TEST(PoolThreads, WorkMayWaitForWorkOfItsOwnPoolWhileAnotherThreadCanDoIt) {
+  Pool pool{{.threads = 2, .max_queue = 4}};
+  for (int i = 0; i < 200; ++i)
+    EXPECT_EQ(pool.submit([&] { return pool.submit([] { return 1; }).get().value() + 1; }).get().value(), 2);
+}
+
+// One thread has its answer and is about to go on: it no longer counts as blocked, however long it takes to
+// wake.
+TEST(PoolThreads, AThreadThatIsAboutToGoOnIsNotTakenForADeadlock) {
+  Pool pool{{.threads = 2, .max_queue = 4}};
+  for (int i = 0; i < 200; ++i) {
+    std::binary_semaphore begun{0}, go{0};
+    auto outer = pool.submit([&] {
+      auto inner = pool.submit([&] {
+        begun.release();
+        go.acquire();
+      });
+      return inner.get().has_value();
+    });
+    begun.acquire();
+    auto next = pool.submit([&] { return pool.submit([] { return 1; }).get().value(); });
+    go.release();
+    EXPECT_TRUE(outer.get().value());
+    EXPECT_EQ(next.get().value(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
