@@ -37,7 +37,7 @@ void* run(void* argument) {
 }  // namespace
 
 bool start_thread(const ThreadOptions& options, std::function<void()> body) noexcept {
-  auto start = std::make_unique<Start>(Start{options, std::move(body)});
+  auto* start = new Start{options, std::move(body)};  // the thread's own, once there is one
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -47,8 +47,8 @@ bool start_thread(const ThreadOptions& options, std::function<void()> body) noex
     pthread_attr_setstacksize(&attributes, (least + page - 1) / page * page);
   }
   pthread_t thread;
-  const bool started = pthread_create(&thread, &attributes, &run, start.get()) == 0;
-  if (started) static_cast<void>(start.release());
+  const bool started = pthread_create(&thread, &attributes, &run, start) == 0;
+  if (!started) delete start;
   pthread_attr_destroy(&attributes);
   return started;
 }

@@ -55,8 +55,8 @@ AsyncAcquire::~AsyncAcquire() {
   if (!pinned_) return;  // not in line; without a watch, the owner sees to that
   if (watch_) watch_->disarm(gate_);
   if (stage_ == Stage::posted && detail::Completions::remove(*this)) {
-    static_cast<void>(
-        result());  // decided, but the owner goes before it was told: what it was given goes back
+    // Decided, but the owner goes before it was told: what it was given goes back.
+    [[maybe_unused]] const Result<Permit> unwanted = result();
     return;
   }
   if (stage_ == Stage::started) {
