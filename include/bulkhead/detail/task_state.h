@@ -92,7 +92,7 @@ class TaskState : public AsyncAcquire {
   // the top one).
   static std::uintptr_t pack(Continuation* c) noexcept { return reinterpret_cast<std::uintptr_t>(c) << 1; }
   static Continuation* continuation(std::uintptr_t w) noexcept {
-    return reinterpret_cast<Continuation*>((w & ~flags) >> 1);
+    return reinterpret_cast<Continuation*>((w & ~flags) >> 1);  // NOLINT(performance-no-int-to-ptr)
   }
 
   struct Overrun;   // fires when the work has run for too long
