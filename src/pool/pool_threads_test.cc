@@ -312,5 +312,12 @@ TEST(PoolThreads, AThreadThatIsAboutToGoOnIsNotTakenForADeadlock) {
   }
 }
 
+TEST(PoolThreads, AWaitThatEndsInTimeIsNotTakenForADeadlock) {
+  ManualClock clock;
+  Pool pool{{.threads = 1, .max_queue = 4, .clock = &clock}};
+  auto outer = pool.submit([&] { return pool.submit([] {}).get_until(clock.now()).error().reason; });
+  EXPECT_EQ(outer.get().value(), Reason::timeout);
+}
+
 }  // namespace
 }  // namespace bulkhead

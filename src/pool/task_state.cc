@@ -14,12 +14,15 @@ namespace {
 struct Parked final : Continuation {
   Parked() {
     resume = [](Continuation& self) noexcept {
-      auto* word = &static_cast<Parked&>(self).signal;
+      auto& parked = static_cast<Parked&>(self);
+      if (parked.blocked) parked.blocked->unblock();  // it can go on, however long it takes to wake up
+      auto* word = &parked.signal;
       word->store(1, std::memory_order_release);
       base::futex_wake(word);
     };
   }
   std::atomic<std::uint32_t> signal{0};
+  Workers* blocked = nullptr;  // of the pool that this thread belongs to and waits for
 };
 
 }  // namespace
@@ -231,40 +234,40 @@ void TaskState::abandon() noexcept {
 // ---- self-deadlock ----
 
 // In a debug build: a worker waits for a task of its own pool. That is allowed as long as another thread of
-// the pool can come to it; when all of them wait so, none ever will.
-struct TaskState::SelfWait {
-  explicit SelfWait([[maybe_unused]] const TaskState& task) noexcept {
+// the pool can come to it; when all of them wait so, none ever will. Gives the workers if this is one of
+// them.
+Workers* TaskState::block_self() const noexcept {
 #if !defined(NDEBUG)
-    Workers& own = *task.pool_.core_->workers;
-    if (!own.on_worker()) return;
-    workers = &own;
-    const std::uint32_t blocked = own.block();
-    if (blocked < task.gate().snapshot().max_concurrent || task.word_.load() & is_running) return;
-    const std::string text = base::join(
-        {"bulkhead \"", task.gate().name(), "\": self-deadlock: all ", std::to_string(blocked),
-         " threads of the pool wait for work that is queued behind them. Submit it to another pool, or "
-         "co_await it.\n"});
-    std::fputs(text.c_str(), stderr);
-    std::abort();
+  Workers& own = *pool_.core_->workers;
+  if (!own.on_worker()) return nullptr;
+  const std::uint32_t blocked = own.block();
+  if (blocked < gate().snapshot().max_concurrent || word_.load() & (is_running | is_refused)) return &own;
+  const std::string text = base::join(
+      {"bulkhead \"", gate().name(), "\": self-deadlock: all ", std::to_string(blocked),
+       " threads of the pool wait for work that is queued behind them. Submit it to another pool, or "
+       "co_await it.\n"});
+  std::fputs(text.c_str(), stderr);
+  std::abort();
+#else
+  return nullptr;
 #endif
-  }
-  ~SelfWait() {
-    if (workers) workers->unblock();
-  }
-  SelfWait(const SelfWait&) = delete;
-  SelfWait& operator=(const SelfWait&) = delete;
-  Workers* workers = nullptr;
-};
+}
 
 bool TaskState::wait_until(TimePoint until) noexcept {
   if (settled()) return true;
-  const SelfWait self_wait(*this);
   Clock& clock = gate().clock();
   Parked parked;
-  if (!attach(parked)) return true;
+  if (until == no_deadline) parked.blocked = block_self();  // one that gives up in time is no deadlock
+  if (!attach(parked)) {
+    if (parked.blocked) parked.blocked->unblock();
+    return true;
+  }
   while (parked.signal.load(std::memory_order_acquire) == 0) {
     if (until != no_deadline && clock.now() >= until) {
-      if (detach(parked)) return false;
+      if (detach(parked)) {
+        if (parked.blocked) parked.blocked->unblock();
+        return false;
+      }
       until = no_deadline;  // settled just now, and the word is on its way
     }
     clock.wait(parked.signal, 0, until);

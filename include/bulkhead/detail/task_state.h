@@ -95,8 +95,7 @@ class TaskState : public AsyncAcquire {
     return reinterpret_cast<Continuation*>((w & ~flags) >> 1);  // NOLINT(performance-no-int-to-ptr)
   }
 
-  struct Overrun;   // fires when the work has run for too long
-  struct SelfWait;  // around a wait, for the check against self-deadlock
+  struct Overrun;  // fires when the work has run for too long
 
   void on_decided() noexcept override;
   void execute() noexcept;  // on a worker, or on the caller's own thread without a permit
@@ -110,6 +109,7 @@ class TaskState : public AsyncAcquire {
     return AsyncAcquire::refuse(priority, reason);
   }
   void abandon() noexcept;
+  Workers* block_self() const noexcept;
 
   // Among the ready; guarded by the lock of the workers.
   TaskState* next_ready() const noexcept { return static_cast<TaskState*>(next); }
