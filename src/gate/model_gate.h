@@ -54,6 +54,7 @@ struct ModelGate {
   Fairness fairness;
   std::uint32_t limit, max_queue, reserve_percent;
   std::int64_t max_barge;
+  std::uint32_t queue_reserve_percent = 0;
   // The state
   std::int64_t now;
   bool closed = false;
@@ -76,6 +77,11 @@ struct ModelGate {
   // The share is rounded up, but never takes all of the limit.
   std::uint32_t reserve() const { return std::min((limit * reserve_percent + 99) / 100, limit - 1); }
   std::uint32_t most(Priority tier) const { return tier == Priority::critical ? limit : limit - reserve(); }
+  // The same for the places in line.
+  std::uint32_t places(Priority tier) const {
+    if (tier == Priority::critical || max_queue == 0) return max_queue;
+    return max_queue - std::min((max_queue * queue_reserve_percent + 99) / 100, max_queue - 1);
+  }
   bool fits(const Call& c) const { return in_flight() + c.cost <= most(c.tier); }
 
   auto head() { return std::ranges::min_element(line, {}, &Call::tier); }  // of equals, the oldest
@@ -96,7 +102,7 @@ struct ModelGate {
     if (c.queues && c.deadline != forever && ahead(c) * c.mean_hold > (c.deadline - now) * limit)
       return reject(c, Reason::deadline);
     if (!c.queues || max_queue == 0) return reject(c, Reason::concurrency_limit);
-    const bool full = waiting() >= max_queue;
+    const bool full = waiting() >= places(c.tier);
     if (full && ahead(c) == waiting()) return reject(c, Reason::queue_limit);
     if (c.timeout <= 0) return reject(c, Reason::timeout);
     if (full) {  // the newest of the lowest tier makes room
@@ -119,9 +125,9 @@ struct ModelGate {
     note(Fact::release, tier);
   }
 
-  void cancel(int id) {
+  void cancel(int id, Reason reason = Reason::cancelled) {
     if (std::ranges::find(line, id, &Call::id) == line.end()) return;
-    leave(id, Reason::cancelled);
+    leave(id, reason);
     serve();
   }
 
