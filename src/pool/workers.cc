@@ -150,7 +150,7 @@ void Workers::loop(std::size_t number) noexcept {
 }
 
 // Sleeps until there is work, or for keep_alive. False: nobody called.
-bool Workers::idle(std::unique_lock<std::mutex>& lock, Worker& me) noexcept {
+bool Workers::idle(std::unique_lock<detail::Mutex>& lock, Worker& me) noexcept {
   me.signal.store(0, std::memory_order_relaxed);
   me.next_idle = idle_;
   idle_ = &me;

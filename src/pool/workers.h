@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/thread.h"
+#include "bulkhead/detail/mutex.h"
 #include "bulkhead/pool.h"
 
 namespace bulkhead {
@@ -67,7 +68,7 @@ class Workers : public std::enable_shared_from_this<Workers> {
   Wake pass_on() noexcept;  // under the lock
   void carry_out(const Wake& wake) noexcept;
   void loop(std::size_t number) noexcept;
-  bool idle(std::unique_lock<std::mutex>& lock, Worker& me) noexcept;
+  bool idle(std::unique_lock<detail::Mutex>& lock, Worker& me) noexcept;
   detail::TaskState* take() noexcept;
   static thread_local Worker* mine;
 
@@ -81,8 +82,8 @@ class Workers : public std::enable_shared_from_this<Workers> {
   std::atomic<std::uint32_t> ready_count_{0};  // written under the lock; a hint without it
   std::atomic<std::uint32_t> blocked_{0};
 
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
+  mutable detail::Mutex mutex_;
+  std::condition_variable_any ended_;
   detail::TaskState* first_ready_ = nullptr;
   detail::TaskState* last_ready_ = nullptr;
   Worker* idle_ = nullptr;  // the last to become idle is the first to be woken: its cache is warm
