@@ -70,11 +70,12 @@ const void* this_thread() noexcept {
 
 void TaskState::give_up(Reason reason) noexcept {
   giver_.store(this_thread(), std::memory_order_relaxed);
-  if (!set_refused()) return;
+  const std::uintptr_t before = set_refused();
+  if (!before) return;
   // Until it is settled, below, the pool is there (T4).
   refuse(numbers(reason));
   if (std::stop_source* source = stop()) source->request_stop();
-  if (word_.load(std::memory_order_acquire) & is_running)
+  if (before & is_running)
     abandon();
   else
     cancel(reason);  // if it is admitted already, the worker will find it refused
@@ -83,12 +84,13 @@ void TaskState::give_up(Reason reason) noexcept {
 
 // ---- results ----
 
-bool TaskState::set_refused() noexcept {
+// 0: it was refused or settled before. Else what the word was, and is_refused.
+std::uintptr_t TaskState::set_refused() noexcept {
   std::uintptr_t w = word_.load(std::memory_order_acquire);
   while (!(w & (is_refused | is_settled)))
     if (word_.compare_exchange_weak(w, w | is_refused, std::memory_order_acq_rel, std::memory_order_acquire))
-      return true;
-  return false;
+      return w | is_refused;
+  return 0;
 }
 
 // Tells whoever waits. Afterwards the task is gone, unless the caller owns it.

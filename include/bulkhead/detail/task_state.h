@@ -100,7 +100,7 @@ class TaskState : public AsyncAcquire {
   void on_decided() noexcept override;
   void execute() noexcept;  // on a worker, or on the caller's own thread without a permit
   bool run_watched(PoolCore& core) noexcept;
-  bool set_refused() noexcept;
+  std::uintptr_t set_refused() noexcept;
   void settle(std::uintptr_t further_flags) noexcept;
   void finish() noexcept;  // the pool lets go of a task that was refused
   void reject(const Rejection& rejection) noexcept;
