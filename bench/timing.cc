@@ -68,6 +68,13 @@ double busy_seconds() {
   return (user + nice + system + irq + softirq + steal) / 100.0;
 }
 
+unsigned usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<unsigned>(CPU_COUNT(&set));
+}
+
 }  // namespace
 
 std::int64_t now_ns() noexcept {
@@ -103,10 +110,8 @@ double Quiet::share() const {
 }
 
 unsigned cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<unsigned>(CPU_COUNT(&set));
+  static const unsigned count = usable_cores();
+  return count;
 }
 
 }  // namespace bench

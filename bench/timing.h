@@ -29,6 +29,6 @@ class Quiet {
   double busy_, own_;
 };
 
-unsigned cores();
+unsigned cores();  // that this program could use when it first asked
 
 }  // namespace bench

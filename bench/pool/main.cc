@@ -12,16 +12,19 @@
 namespace {
 
 constexpr const char* usage =
-    "usage: bulkhead_pool_bench [--quick] [--match <text>] [--rounds <n>] [--json <path>]\n"
+    "usage: bulkhead_pool_bench [--quick] [--match <text>] [--rounds <n>] [--place together|apart] [--json "
+    "<path>]\n"
     "  --quick   a few seconds: shows that everything works, measures nothing\n"
     "  --match   only tables with this in their title, such as \"2 workers\"\n"
     "  --rounds  how many; default: 5\n"
+    "  --place   submitter and workers on one core, or workers on another; default: as the kernel likes\n"
     "  --json    where the results go; default: pool-bench-results.json beside the program\n";
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  bench::Settings settings;
+  const unsigned cores = bench::cores();  // before anybody is pinned
+  bench::PoolSettings settings;
   std::string json = (std::filesystem::path(argv[0]).parent_path() / "pool-bench-results.json").string();
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
@@ -32,6 +35,12 @@ int main(int argc, char** argv) {
       settings.match = argv[++i];
     } else if (arg == "--rounds" && more) {
       settings.rounds = static_cast<unsigned>(std::atoi(argv[++i]));
+    } else if (arg == "--place" && more && std::string_view(argv[i + 1]) == "together" && cores > 1) {
+      ++i;
+      settings.placement = bench::Placement::together;
+    } else if (arg == "--place" && more && std::string_view(argv[i + 1]) == "apart" && cores > 1) {
+      ++i;
+      settings.placement = bench::Placement::apart;
     } else if (arg == "--json" && more) {
       json = argv[++i];
     } else {
@@ -49,7 +58,7 @@ int main(int argc, char** argv) {
   const auto targets = bench::check_pool_targets(results);
   bench::print_pools(std::cout, results);
   if (!settings.quick) bench::print(std::cout, targets);
-  std::cout << "\n" << bench::cores() << " cores, " << (bench::now_ns() - start) / 1'000'000'000 << " s";
+  std::cout << "\n" << cores << " cores, " << (bench::now_ns() - start) / 1'000'000'000 << " s";
   if (settings.quick) std::cout << "; --quick: the figures mean nothing";
   std::cout << "\n";
   if (!bench::write_json(json, results, targets, settings.quick)) {

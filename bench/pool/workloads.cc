@@ -1,5 +1,6 @@
 #include "bench/pool/workloads.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -29,9 +30,21 @@ constexpr std::int64_t rest_ns = 3'000'000;  // in which the design before falls
 
 using Contenders = std::vector<std::unique_ptr<PoolContender>>;
 
-Contenders make_all(unsigned workers) {
+void run_on(unsigned core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
+// A thread starts where the one that starts it may run. So the workers, some of which start with the first
+// task, do it while this thread is on their core.
+Contenders make_all(unsigned workers, Placement placement) {
+  if (placement != Placement::free) run_on(1);
   Contenders all;
   for (const PoolEntry& e : all_pools()) all.push_back(e.make(workers));
+  for (const auto& pool : all) pool->throughput(0, now_ns() + 2'000'000);
+  if (placement == Placement::apart) run_on(0);
   return all;
 }
 
@@ -70,12 +83,12 @@ std::string count_workers(unsigned n) { return std::to_string(n) + (n == 1 ? " w
 // Windows long enough for the kernel's ticks to tell whether they were disturbed.
 constexpr Plan plan{.rounds = 5, .windows = 3, .clean_share = 0.95};
 
-void measure_all(const Settings& settings, Results& results, Table table, unsigned workers,
+void measure_all(const PoolSettings& settings, Results& results, Table table, unsigned workers,
                  const std::array<const char*, 2>& extra,
                  const std::function<Sample(PoolContender&, std::int64_t window_ns)>& sample) {
   if (!settings.wants(table.title)) return;
   const std::int64_t window_ns = settings.quick ? 4'000'000 : 100'000'000;
-  const Contenders pools = make_all(workers);
+  const Contenders pools = make_all(workers, settings.placement);
   const auto series = take_turns(table.title, settings.apply(plan), pools.size(),
                                  [&](std::size_t i) { return sample(*pools[i], window_ns); });
   for (std::size_t i = 0; i < pools.size(); ++i)
@@ -86,7 +99,7 @@ void measure_all(const Settings& settings, Results& results, Table table, unsign
 
 }  // namespace
 
-void pool_throughput(const Settings& settings, Results& results) {
+void pool_throughput(const PoolSettings& settings, Results& results) {
   for (const unsigned workers : {1U, 2U}) {
     for (const std::int64_t task_ns : {0, 1'000}) {
       const std::string task = task_ns == 0 ? "empty tasks" : "tasks of 1 us";
@@ -104,7 +117,7 @@ void pool_throughput(const Settings& settings, Results& results) {
   }
 }
 
-void pool_round_trip(const Settings& settings, Results& results) {
+void pool_round_trip(const PoolSettings& settings, Results& results) {
   for (const unsigned workers : {1U, 2U}) {
     for (const std::int64_t pause_ns : {0, 200'000}) {
       const std::string when = pause_ns == 0 ? "one after the other" : "200 us apart";

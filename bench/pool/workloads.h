@@ -8,9 +8,17 @@
 
 namespace bench {
 
-void pool_throughput(const Settings& settings, Results& results);  // submit to complete, nobody waits for one
-void pool_round_trip(const Settings& settings, Results& results);  // submit and wait for the result
-void pool_memory(const Settings& settings, Results& results);      // bytes per task
+// Where the threads run. Left to the kernel, some designs find themselves on one core and some on two, which
+// matters more than the design.
+enum class Placement { free, together, apart };  // submitter and workers on one core, or workers on another
+struct PoolSettings : Settings {
+  Placement placement = Placement::free;
+};
+
+void pool_throughput(const PoolSettings& settings,
+                     Results& results);  // submit to complete, nobody waits for one
+void pool_round_trip(const PoolSettings& settings, Results& results);  // submit and wait for the result
+void pool_memory(const Settings& settings, Results& results);          // bytes per task
 
 std::vector<Target> check_pool_targets(const Results& results);
 void print_pools(std::ostream& out, const Results& results);
