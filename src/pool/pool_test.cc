@@ -325,8 +325,9 @@ TEST(Pool, ThenIsCalledWithTheFinishedTask) {
   EXPECT_EQ(value, 42);
 }
 
+thread_local std::string trace;  // not inside the test: a worker does not pass there
+
 TEST(Pool, CarriesTheContextOfTheSubmitter) {
-  static thread_local std::string trace;
   Pool pool{
       {.threads = 1,
        .context = {.capture = [] { return std::make_shared<std::string>(trace); },

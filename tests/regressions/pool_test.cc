@@ -280,8 +280,9 @@ TEST(PoolPeerCases, Resilience4jThreadsAreNamedAfterTheBulkhead) {
   }
 }
 
+thread_local std::string trace;  // not inside the test: a worker does not pass there
+
 TEST(PoolPeerCases, Resilience4jTheContextIsPropagatedAndClearedAlsoWhenTheWorkThrows) {
-  static thread_local std::string trace;
   Pool pool{
       {.threads = 1,
        .context = {.capture = [] { return std::make_shared<std::string>(trace); },
