@@ -244,10 +244,10 @@ Workers* TaskState::block_self() const noexcept {
   if (!own.on_worker()) return nullptr;
   const std::uint32_t blocked = own.block();
   if (blocked < gate().snapshot().max_concurrent || word_.load() & (is_running | is_refused)) return &own;
-  const std::string text = base::join(
-      {"bulkhead \"", gate().name(), "\": self-deadlock: all ", std::to_string(blocked),
-       " threads of the pool wait for work that is queued behind them. Submit it to another pool, or "
-       "co_await it.\n"});
+  const std::string text =
+      base::join({"bulkhead \"", gate().name(), "\": self-deadlock: all ", std::to_string(blocked),
+                  " threads of the pool wait for work that is queued behind them. ",
+                  "Submit it to another pool, or co_await it.\n"});
   std::fputs(text.c_str(), stderr);
   std::abort();
 #else
