@@ -1,10 +1,10 @@
 // harness.h - many short windows, the designs taking turns, and only the undisturbed ones counted.
 //
-// Benchmarks share their machine. So a measurement is cut into short windows; the designs take turns, window
-// by window, so that whatever drifts hits all of them; a window counts only if its threads had their cores to
-// themselves; a round yields the median of its windows, and only figures of the same round are compared. On a
-// box that is never quiet the quietest windows are taken instead and the result is marked as noisy: it never
-// hangs.
+// Benchmarks share their machine. So a measurement is cut into short windows; the designs take turns,
+// window by window, so that whatever drifts hits all of them; a window counts only if its threads had their
+// cores to themselves; a round yields the median of its windows, and only figures of the same round are
+// compared. On a box that is never quiet the quietest windows are taken instead and the result is marked as
+// noisy: it never hangs.
 #pragma once
 
 #include <array>

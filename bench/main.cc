@@ -1,5 +1,5 @@
-// bulkhead_bench - the gate against its rivals, in one run, as ratios. docs/benchmarks.md explains the
-// method.
+// bulkhead_bench - the gate against its rivals, in one run, as ratios. docs/benchmarks.md
+// explains the method.
 #include <sys/prctl.h>
 
 #include <cstdlib>

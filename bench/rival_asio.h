@@ -1,6 +1,6 @@
 // boost::asio's channel as a semaphore: a message in the buffer is a place taken. A thread that must wait
-// does so on a future, which the channel completes through a thread pool of one thread; an Asio program would
-// co_await instead.
+// does so on a future, which the channel completes through a thread pool of one thread; an Asio program
+// would co_await instead.
 #pragma once
 
 #include <boost/asio/experimental/concurrent_channel.hpp>

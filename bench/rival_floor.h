@@ -1,5 +1,5 @@
-// The floor: what the atomic operations alone cost. Neither can make a call wait, the first cannot even
-// refuse one.
+// The floor: what the atomic operations alone cost. Neither can make a call wait, the first cannot
+// even refuse one.
 #pragma once
 
 #include <atomic>
@@ -57,9 +57,9 @@ class CasSub {
   alignas(64) const std::uint64_t limit_;
 };
 
-// The same without the load before the compare-exchange: it expects what this thread's last release left
-// behind. On the Intel measured, a load of the word right after a locked operation on it costs 5 ns of a
-// pair's 17.
+// The same without the load before the compare-exchange: it expects what this thread's last release
+// left behind. On the Intel measured, a load of the word right after a locked operation on it costs 5
+// ns of a pair's 17.
 class GuessedCasSub {
  public:
   static constexpr std::string_view name = "floor: guessed CAS + fetch_sub";

@@ -1,5 +1,5 @@
-// The gate itself, through the API that users call: a Result<Permit> whose permit gives its unit back as it
-// dies.
+// The gate itself, through the API that users call: a Result<Permit> whose permit gives its unit back
+// as it dies.
 #pragma once
 
 #include "bench/workload.h"

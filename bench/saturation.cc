@@ -59,9 +59,9 @@ Sample run(Team& team, Contender& c, Section section, std::int64_t window_ns) {
 
 }  // namespace
 
-// Time per turn over all threads; with it how unequal the threads fared, and the longest that one of them
-// went without a turn. A throughput without these two misleads: the fastest gate is one that serves a single
-// thread.
+// Time per turn over all threads; with it how unequal the threads fared, and the longest that one of
+// them went without a turn. A throughput without these two misleads: the fastest gate is one that
+// serves a single thread.
 void saturation(const Settings& settings, Results& results) {
   const std::int64_t window_ns = settings.quick ? 5'000'000 : 200'000'000;
   const Plan plan{.rounds = 5, .windows = 1, .clean_share = 0.93};

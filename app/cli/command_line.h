@@ -17,8 +17,8 @@ inline constexpr int kFailure = 1, kUsage = 2;
 // is not understood is explained on standard error, with the nearest thing that would be.
 int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
 
-// For CLI::Option::check: "" when `text` is a number from low to high, else what is wrong and what would be
-// right.
+// For CLI::Option::check: "" when `text` is a number from low to high, else what is wrong and what
+// would be right.
 std::string check_number(const std::string& text, double low, double high);
 std::string check_whole_number(const std::string& text);
 

@@ -93,8 +93,8 @@ Job Shop::serve(Route& route, Call call) {
   tally.serve(since(call.arrives, steady_clock::now()));
 }
 
-// The slow route's calls are held up while its trouble lasts; when it is over, those under way finish as
-// usual.
+// The slow route's calls are held up while its trouble lasts; when it is over, those under way
+// finish as usual.
 TimePoint Shop::done_at(const Route& route, TimePoint start, nanoseconds service) const noexcept {
   const bool slow = route.spec == &story_.slow_spec() && story_.phase_at(elapsed(start)) == Phase::slow;
   if (!slow) return start + service;

@@ -1,5 +1,5 @@
-// bulkhead_pool_bench - the pool against its rivals, in one run, as ratios. docs/benchmarks.md explains the
-// method.
+// bulkhead_pool_bench - the pool against its rivals, in one run, as ratios. docs/benchmarks.md
+// explains the method.
 #include <sys/prctl.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// async_acquire.h - one asynchronous acquisition, for those who bring their own storage and their own way to
-// go on.
+// async_acquire.h - one asynchronous acquisition, for those who bring their own storage and their own way
+// to go on.
 //
 // Gate::co_acquire, Gate::async_acquire and Pool are made of it, and so are adapters to event loops:
 //
@@ -65,8 +65,8 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   // have been called, and the object be gone, when this returns. With a watch, pass its options.
   bool start(const AcquireOptions& options) noexcept;
   Result<Permit> result() noexcept;  // once, after it is decided
-  // Takes it out of the line; on_decided() is called from inside. False: it is not in line, or decided
-  // already.
+  // Takes it out of the line; on_decided() is called from inside. False: it is not in line,
+  // or decided already.
   bool cancel(Reason reason = Reason::cancelled) noexcept;
 
  protected:

@@ -3,11 +3,11 @@
 //   auto permits = bulkhead::acquire_all({.timeout = 50ms}, process, database);    // both, or neither
 //   auto charge = bulkhead::wrap(payments, [](int cents) { return pay(cents); });  // decorate once ...
 //   Result<Receipt> r = charge(995);                                               // ... call protected
-//   everywhere
 //
-// acquire_all takes the gates in the order given and, when a later one refuses, gives back what it had taken,
-// in reverse. One timeout covers them all. Take gates in the same order everywhere, as with locks, or two
-// calls may each hold what the other waits for. Threads: any. Cost: that of the acquires; no allocation.
+// acquire_all takes the gates in the order given and, when a later one refuses, gives back what it had
+// taken, in reverse. One timeout covers them all. Take gates in the same order everywhere, as with locks,
+// or two calls may each hold what the other waits for. Threads: any. Cost: that of the acquires; no
+// allocation.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@
 namespace bulkhead {
 
 namespace detail {
-// What is left of options.timeout after `spent` since the start; gates without a timeout of their own keep
-// theirs.
+// What is left of options.timeout after `spent` since the start; gates without a timeout of their
+// own keep theirs.
 inline AcquireOptions with_time_left(const AcquireOptions& options, const Clock& clock,
                                      TimePoint start) noexcept {
   AcquireOptions rest = options;

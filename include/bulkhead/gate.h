@@ -1,28 +1,27 @@
 // gate.h - lets at most `max_concurrent` calls run at once; a bounded line waits for the rest.
 //
 //   bulkhead::Gate db{{.name = "db", .max_concurrent = 32, .max_queue = 64}};
-//   if (auto permit = db.acquire({.timeout = 50ms})) query();          // the slot returns when `permit` dies
-//   else reply(503, to_string(permit.error().reason));                 // queue_limit, timeout, evicted,
-//   shutdown ...
+//   if (auto permit = db.acquire({.timeout = 50ms})) query();      // the slot returns when `permit` dies
+//   else reply(503, to_string(permit.error().reason));             // queue_limit, timeout, evicted ...
 //
 // Threads, handlers and coroutines wait in one and the same line:
 //
 //   auto permit = co_await db.co_acquire({.priority = bulkhead::Priority::critical});
 //   db.async_acquire({.timeout = 50ms}, [](bulkhead::Result<bulkhead::Permit> permit) { ... });
-//   auto rows = db.run([&] { return query(); });                       // Result<Rows>; released also on a
-//   throw
+//   auto rows = db.run([&] { return query(); });                   // Result<Rows>; released also on a throw
 //
 // Threads: every member may be called from any thread, and from hooks and handlers.
-// Order: FIFO within a priority; a call never overtakes a waiting one of its own or a higher priority (with
-// Fairness::fifo). When the line is full, an arrival evicts the newest waiter of the lowest tier below its
-// own. Every kind of acquire decides in this order: shutdown; cancelled (stop already requested); deadline
-// (past, or the predicted wait is too long); admitted; concurrency_limit (no line, or try_acquire);
-// queue_limit (line full, nobody to evict); timeout (willing to wait 0); wait. Promises: the cap holds at
-// every instant, also across resize. Every call gets exactly one answer. A waiter that times out or is
-// cancelled leaves at once; if it was admitted first, it keeps the permit. Not promised: fairness between
-// gates; with barging or adaptive, order. Cost: an acquire that need not wait is one compare-exchange, a
-// release one atomic add, a rejection writes nothing that admissions read; waiting allocates nothing. The
-// destructor closes the gate and waits for its permits.
+// Order: FIFO within a priority; a call never overtakes a waiting one of its own or a higher priority
+//   (with Fairness::fifo). When the line is full, an arrival evicts the newest waiter of the lowest tier
+//   below its own. Every kind of acquire decides in this order: shutdown; cancelled (stop already
+//   requested); deadline (past, or the predicted wait is too long); admitted; concurrency_limit (no line,
+//   or try_acquire); queue_limit (line full, nobody to evict); timeout (willing to wait 0); wait.
+// Promises: the cap holds at every instant, also across resize. Every call gets exactly one answer. A
+//   waiter that times out or is cancelled leaves at once; if it was admitted first, it keeps the permit.
+// Not promised: fairness between gates; with barging or adaptive, order.
+// Cost: an acquire that need not wait is one compare-exchange, a release one atomic add, a rejection
+//   writes nothing that admissions read; waiting allocates nothing.
+// The destructor closes the gate and waits for its permits.
 #pragma once
 
 #include <atomic>
@@ -148,17 +147,17 @@ class Gate {
   template <class F>
   auto run(F&& fn, const AcquireOptions& options = {});
 
-  // At once and never blocking. Growing admits exactly the waiters that now fit. Shrinking cuts nobody: the
-  // calls above the new limit run to their end, and none is admitted until they have. Waiters whose cost can
-  // no longer fit are refused; waiters above a smaller max_queue stay. std::invalid_argument as in the
-  // constructor.
+  // At once and never blocking. Growing admits exactly the waiters that now fit. Shrinking cuts nobody:
+  // the calls above the new limit run to their end, and none is admitted until they have. Waiters whose
+  // cost can no longer fit are refused; waiters above a smaller max_queue stay. std::invalid_argument
+  // as in the constructor.
   void resize(std::uint32_t max_concurrent);
   void resize_queue(std::uint32_t max_queue);
 
   // Irreversible. Waiters are rejected with Reason::shutdown before it returns; permits in flight stay valid.
   void close() noexcept;
-  // Waits until nothing is in flight and nobody waits; false if `until` came first. Stops nobody from
-  // entering.
+  // Waits until nothing is in flight and nobody waits; false if `until` came first. Stops
+  // nobody from entering.
   bool drain(TimePoint until = no_deadline);
 
   Snapshot snapshot() const noexcept;
@@ -181,9 +180,9 @@ class Gate {
     return o.cost == 1 && o.deadline == no_deadline && !o.stop.stop_possible();
   }
   // A permit, written before the units are taken: written after, its stores would delay the release. It
-  // counts once try_pass() says yes; else the answer of an ..._else() function takes its place. That function
-  // returns it by value, so that the permit's own address stays unknown to others and it can live in
-  // registers.
+  // counts once try_pass() says yes; else the answer of an ..._else() function takes its place. That
+  // function returns it by value, so that the permit's own address stays unknown to others and it can
+  // live in registers.
   Result<Permit> blank(Priority priority) noexcept {
     return Result<Permit>(std::in_place, Permit(this, 1, priority, Permit::held));
   }
@@ -246,9 +245,9 @@ class Gate {
   // Calls that hold no units and yet will touch the gate: those in line, and releases that have more to do.
   std::atomic<std::uint32_t> pins_{0};
 
-  // Rejections come in storms and from all cores at once: they are counted apart from everything else, and
-  // mostly by one thread per stripe, which then needs no atomic addition. The last stripe is for all the
-  // other threads.
+  // Rejections come in storms and from all cores at once: they are counted apart from everything else,
+  // and mostly by one thread per stripe, which then needs no atomic addition. The last stripe is for
+  // all the other threads.
   struct alignas(64) Stripe {
     std::atomic<std::uint64_t> by_reason[kReasons]{};
     std::atomic<std::uint32_t> owner{0};  // the only thread that writes here; 0: nobody yet

@@ -1,21 +1,25 @@
-// pool.h - a dedicated set of threads with a bounded queue, for calls that must not run on the caller's
-// thread.
+// pool.h - a dedicated set of threads with a bounded queue, for calls that must not run on the
+// caller's thread.
 //
 //   bulkhead::Pool reports{{.name = "reports", .threads = 4, .max_queue = 16}};
-//   auto task = reports.submit([](std::stop_token stop) { return slow_report(stop); }, {.execution_timeout =
-//   2s}); if (auto report = task.get_for(500ms)) show(*report); else show_cached(report.error().reason); //
-//   timeout: the caller goes on, the thread is still busy
+//   auto task = reports.submit([](std::stop_token stop) { return slow_report(stop); },
+//                              {.execution_timeout = 2s});
+//   if (auto report = task.get_for(500ms)) show(*report);
+//   else show_cached(report.error().reason);    // timeout: the caller goes on, the thread is still busy
 //
-// Behind it is a Gate of `threads` units whose line is the queue, so order, priorities, the critical reserve,
-// eviction, cost, timeouts, cancellation, resize and counters are the gate's (gate.h). A permit is held until
-// the work has really ended: a caller that gives up does not make the pool believe that a thread is free
-// (Snapshot: abandoned). Threads: every member may be called from any thread, also from work running in the
-// pool. Work that waits for other work of its own pool can starve itself: a debug build says so and aborts
-// when every thread waits for a queued task. Workers start when work comes, up to `threads`; those beyond
-// `min_threads` end after `keep_alive` without work. Cost: a submit is one allocation-free block for the
-// shared state (512 bytes, reused; more if fn is larger than about 64 bytes), one compare-exchange when a
-// thread is free, a short lock when not; at most one wake-up is in flight. The destructor is shutdown(now)
-// without a deadline: queued work is rejected, running work is asked to stop and waited for.
+// Behind it is a Gate of `threads` units whose line is the queue, so order, priorities, the critical
+// reserve, eviction, cost, timeouts, cancellation, resize and counters are the gate's (gate.h).
+// Promises: every submission ends in exactly one result. A permit is held until the work has really ended:
+//   a caller that gives up does not make the pool believe that a thread is free (PoolSnapshot::abandoned).
+// Threads: every member may be called from any thread, also from work running in the pool. Work that waits
+//   for other work of its own pool can starve itself: a debug build says so and aborts when every thread
+//   waits for a queued task. Workers start when work comes, up to `threads`; those beyond `min_threads`
+//   end after `keep_alive` without work.
+// Cost: a submit takes one recycled block for the shared state (512 bytes; from the heap if fn is larger
+//   than about 200 bytes), one compare-exchange when a thread is free, a short lock when not; at most one
+//   wake-up is in flight.
+// The destructor is shutdown(now) without a deadline: queued work is rejected, running work is asked to
+// stop and waited for.
 #pragma once
 
 #include <chrono>
@@ -41,8 +45,8 @@ namespace bulkhead {
 enum class OnReject : std::uint8_t {
   abort,        // the task is complete with the Rejection
   caller_runs,  // the submitting thread runs it there and then, which slows those who submit too much;
-                // dangerous where that thread must not block (an event loop), and never done when the pool is
-                // shut down
+                // dangerous where that thread must not block (an event loop), and never done when the pool
+                // is shut down
 };
 
 enum class Shutdown : std::uint8_t {
@@ -143,7 +147,7 @@ class Pool {
     using R = typename std::conditional_t<with_stop, std::invoke_result<F&, std::stop_token>,
                                           std::invoke_result<F&>>::type;
     static_assert(!std::is_reference_v<R>, "return a value or a std::reference_wrapper");
-    auto* state = detail::TaskOf<R, F, Fallback>::make(std::move(fn), std::move(fallback), *this, gate(),
+    auto* state = detail::TaskOf<R, F, Fallback>::make(std::move(fn), std::move(fallback), *core_, gate(),
                                                        extras(options));
     Task<R> task(state);
     start(*state, options);

@@ -1,14 +1,15 @@
 // rejection.h - why a call was not admitted, as a value: one enum for code, metrics, logs, HTTP and CLI.
 //
 //   if (auto permit = gate.acquire()) work();
-//   else log(permit.error().message());     // bulkhead "db" rejected (queue_limit): 32/32 running, 64/64
-//   waiting
+//   else log(permit.error().message());
+//   // bulkhead "db" rejected (queue_limit): 32/32 running, 64/64 waiting
 //
 // Threads: plain values. A Rejection refers to the name of its bulkhead, so use it while that bulkhead lives.
 // Cost: making one copies a few numbers; only message() allocates.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <expected>
@@ -62,6 +63,7 @@ struct Rejection {
   Reason reason{};
   std::string_view name;
   std::uint32_t in_flight = 0, max_concurrent = 0, waiting = 0, max_queue = 0;
+  std::chrono::nanoseconds retry_after{};  // when it makes sense to come back, if that is known; else 0
 
   std::string message() const;
 };

@@ -1,8 +1,7 @@
 // snapshot.h - what a gate can tell about itself: numbers now, events as they happen, who holds the permits.
 //
 //   auto s = gate.snapshot();
-//   std::printf("%u/%u running, %llu rejected\n", s.in_flight, s.max_concurrent, (unsigned long
-//   long)s.rejected());
+//   std::cout << s.in_flight << "/" << s.max_concurrent << " running, " << s.rejected() << " rejected\n";
 //
 // Exactness: in_flight, permits, limits, admitted, released, succeeded and failed are of one instant and
 // always add up; the other counters are exact too, but each is read for itself. Cost: taking a snapshot is a

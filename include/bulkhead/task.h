@@ -1,15 +1,17 @@
 // task.h - the one result of a piece of work given to a Pool.
 //
 //   bulkhead::Task<Rows> task = pool.submit([] { return query(); });
-//   bulkhead::Result<Rows> rows = task.get_for(50ms);     // Rows, or why not; what query() throws is thrown
-//   here bulkhead::Result<Rows> rows = co_await std::move(task);
+//   bulkhead::Result<Rows> rows = task.get_for(50ms);      // Rows, or why not; rethrows what query() threw
+//   bulkhead::Result<Rows> rows = co_await std::move(task);
 //
 // Exactly one result, whatever happens: what the work returned or threw, or a Rejection (no place, evicted,
 // timed out, cancelled, shut down). A Task belongs to one owner, like a unique_ptr, and gives its result
-// once. Giving up (get_for or get_until that ran out, cancel(), a Task that dies without get or detach): work
-// still in the queue never runs and frees its place at once; work already running keeps its thread until it
-// ends, its stop_token fires, and the pool shows it as abandoned. Threads: a Task is used by one thread at a
-// time. Cost: waiting parks on a futex; nothing here allocates, except then().
+// once. It may outlive its pool.
+// Giving up (get_for or get_until that ran out, cancel(), a Task that dies without get or detach): work
+//   still in the queue never runs and frees its place at once; work already running keeps its thread until
+//   it ends, its stop_token fires, and the pool shows it as abandoned.
+// Threads: a Task is used by one thread at a time.
+// Cost: waiting parks on a futex; nothing here allocates, except then().
 #pragma once
 
 #include <chrono>
@@ -38,8 +40,8 @@ class [[nodiscard]] Task {
   bool valid() const noexcept { return state_; }  // false once the result is taken or given up
   bool ready() const noexcept { return state_ && state_->settled(); }  // get() will not wait
 
-  // Takes the result, waiting for it; afterwards the Task is empty. With a time: gives up when it comes, and
-  // says Reason::timeout.
+  // Takes the result, waiting for it; afterwards the Task is empty. With a time: gives up when it comes,
+  // and says Reason::timeout.
   Result<R> get() { return get_until(no_deadline); }
   Result<R> get_for(std::chrono::nanoseconds timeout) {
     return get_until(state_ ? state_->after(timeout) : no_deadline);

@@ -1,5 +1,5 @@
-// histogram.h - counts durations in buckets that grow by 2^(1/8), so any quantile is right within about 4.5
-// %.
+// histogram.h - counts durations in buckets that grow by 2^(1/8), so any quantile is right within
+// about 4.5 %.
 //
 //   base::Histogram waits;
 //   waits.record(1'300'000);                                // ns

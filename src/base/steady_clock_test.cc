@@ -93,8 +93,8 @@ TEST(SteadyClock, DisarmingTwiceOrUnarmedIsHarmless) {
   EXPECT_EQ(alarm.expires, 0);
 }
 
-// Alarms that decline live only until disarm() returns: if expire() could still run, ASan and TSan would see
-// it.
+// Alarms that decline live only until disarm() returns: if expire() could still run, ASan and TSan
+// would see it.
 TEST(SteadyClock, AfterDisarmNobodyTouchesTheAlarm) {
   DeadlineDriver& timer = Clock::steady().deadlines();
   std::atomic<int> fired{0}, early{0};

@@ -161,8 +161,8 @@ bool Gate::pass(const AcquireOptions& options) noexcept {
   return passed;
 }
 
-// The decisions that need no place in line, in the order promised in gate.h. Nothing: join the line by the
-// plan.
+// The decisions that need no place in line, in the order promised in gate.h. Nothing: join the line
+// by the plan.
 std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bool may_queue,
                                                Plan& plan) noexcept {
   const Priority priority = options.priority;
@@ -201,8 +201,8 @@ std::optional<Result<Permit>> Gate::at_once(const AcquireOptions& options) noexc
   return decide_now(options, true, plan);
 }
 
-// A plain call that did not pass is mostly refused at sight, without a lock; what needs more takes the long
-// way.
+// A plain call that did not pass is mostly refused at sight, without a lock; what needs more takes
+// the long way.
 Result<Permit> Gate::try_acquire_else(Turnstile::Pass pass, std::source_location where) noexcept {
   if (pass == Turnstile::Pass::no) {
     const auto look = turnstile_.look(Priority::normal, 1, false);
@@ -468,8 +468,8 @@ bool Gate::drain(TimePoint until) {
       const bool left = turnstile_.leave_drain(drain, slow_now(), others);
       tell(others);
       if (left) return false;
-      // It is over and the word is on its way, unless a release hook undoes it: then it can leave a little
-      // later.
+      // It is over and the word is on its way, unless a release hook undoes it: then it can leave
+      // a little later.
       clock_.wait(drain.signal, Waiter::sleeping, clock_.now() + std::chrono::milliseconds(1));
       continue;
     }

@@ -28,6 +28,13 @@ TEST(Gate, RejectionNamesTheGateTheReasonAndTheNumbers) {
   EXPECT_EQ(c.error().message(), "bulkhead \"db\" rejected (concurrency_limit): 2/2 running, 0/1 waiting");
 }
 
+TEST(Gate, RejectionSaysWhenToComeBackIfThatIsKnown) {
+  const Rejection refused{
+      .reason = Reason::rate_limit, .name = "api", .max_concurrent = 4, .retry_after = 1'200us};
+  EXPECT_EQ(refused.message(),
+            "bulkhead \"api\" rejected (rate_limit): 0/4 running, 0/0 waiting, come back in 2 ms");
+}
+
 TEST(Gate, WrongOptionsNameTheSettingTheValueAndTheFix) {
   const auto message = [](GateOptions o) -> std::string {
     try {

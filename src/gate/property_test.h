@@ -1,5 +1,5 @@
-// property_test.h - what the property tests share: how many sequences they try, how a failure is shown, a
-// coroutine.
+// property_test.h - what the property tests share: how many sequences they try, how a failure is
+// shown, a coroutine.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // slow_path.h - the turnstile beyond its two atomic operations: the line, hand-off, resize, close, drain.
 //
-// Every function that changes something runs under the turnstile's lock, is short, and calls nobody: those it
-// decides are collected in a Wakes and told by the caller after the lock is gone. The invariants are in
-// bulkhead/detail/turnstile.h.
+// Every function that changes something runs under the turnstile's lock, is short, and calls nobody:
+// those it decides are collected in a Wakes and told by the caller after the lock is gone. The
+// invariants are in bulkhead/detail/turnstile.h.
 #pragma once
 
 #include "bulkhead/detail/turnstile.h"
@@ -99,8 +99,8 @@ bool Turnstile<P>::line_is_full(std::uint64_t l, std::uint32_t max, Priority tie
   return line::total(l) + std::uint64_t{reserve} >= max;
 }
 
-// Takes the units of `w` whatever quiet says. The lock keeps limit and reserve still; the word may still
-// move.
+// Takes the units of `w` whatever quiet says. The lock keeps limit and reserve still; the word
+// may still move.
 template <class P>
 bool Turnstile<P>::take(const Waiter& w) noexcept {
   const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;
@@ -134,9 +134,9 @@ bool Turnstile<P>::admit(Waiter& w) noexcept {
 
 // ---- serving it ----
 
-// Gives what is free to those who are next. In the loose modes a thread is only woken to try for itself, one
-// at a time, so that the units stay usable by others while it wakes; whoever needs no waking gets them
-// directly.
+// Gives what is free to those who are next. In the loose modes a thread is only woken to try for
+// itself, one at a time, so that the units stay usable by others while it wakes; whoever needs no
+// waking gets them directly.
 template <class P>
 void Turnstile<P>::serve(std::int64_t now, Wakes& wakes) noexcept {
   while (Waiter* w = head()) {

@@ -52,7 +52,8 @@ PoolCore::PoolCore(PoolOptions o)
       on_reject(o.on_reject),
       context(o.context),
       clock(o.clock ? *o.clock : Clock::steady()),
-      workers(std::make_shared<Workers>(o, clock, [](detail::TaskState& task) noexcept { task.execute(); })),
+      workers(std::make_shared<Workers>(*this, o, clock,
+                                        [](detail::TaskState& task) noexcept { task.execute(); })),
       gate(gate_options(std::move(o))) {}
 
 Pool::Pool(PoolOptions options) : core_(std::make_unique<PoolCore>(checked(std::move(options)))) {}

@@ -291,8 +291,8 @@ TEST(PoolThreads, WorkMayWaitForWorkOfItsOwnPoolWhileAnotherThreadCanDoIt) {
     EXPECT_EQ(pool.submit([&] { return pool.submit([] { return 1; }).get().value() + 1; }).get().value(), 2);
 }
 
-// One thread has its answer and is about to go on: it no longer counts as blocked, however long it takes to
-// wake.
+// One thread has its answer and is about to go on: it no longer counts as blocked, however long it
+// takes to wake.
 TEST(PoolThreads, AThreadThatIsAboutToGoOnIsNotTakenForADeadlock) {
   Pool pool{{.threads = 2, .max_queue = 4}};
   for (int i = 0; i < 200; ++i) {

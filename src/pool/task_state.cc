@@ -27,8 +27,11 @@ struct Parked final : Continuation {
 
 }  // namespace
 
-TaskState::TaskState(Pool& pool, Gate& gate, TaskExtras* extras) noexcept
-    : AsyncAcquire(gate, extras ? &extras->watch : nullptr, Tell::at_once), pool_(pool), extras_(extras) {}
+TaskState::TaskState(PoolCore& core, Gate& gate, TaskExtras* extras) noexcept
+    : AsyncAcquire(gate, extras ? &extras->watch : nullptr, Tell::at_once),
+      core_(core),
+      clock_(core.clock),
+      extras_(extras) {}
 
 TaskState::~TaskState() {
   if (!extras_) return;
@@ -38,7 +41,7 @@ TaskState::~TaskState() {
 
 TimePoint TaskState::after(std::chrono::nanoseconds timeout) const noexcept {
   if (settled()) return no_deadline;
-  const TimePoint now = gate().clock().now();
+  const TimePoint now = clock_.now();
   return timeout >= no_deadline - now ? no_deadline : now + timeout;
 }
 
@@ -129,11 +132,11 @@ void TaskState::on_decided() noexcept {
   Result<Permit> permit = result();
   if (!permit) return reject(permit.error());
   permit_ = *std::move(permit);
-  pool_.core_->workers->add(*this);
+  core_.workers->add(*this);
 }
 
 void TaskState::execute() noexcept {
-  PoolCore& core = *pool_.core_;
+  PoolCore& core = core_;
   const bool wanted = !(word_.fetch_or(is_running, std::memory_order_acq_rel) & is_refused);
   if (wanted && !run_watched(core)) permit_.fail();
   const auto end = [&] {
@@ -143,8 +146,8 @@ void TaskState::execute() noexcept {
   };
   if (refused()) end();  // before its thread is shown as free
   {
-    // The slot first, so that whoever learns of the result finds it free; and what it admits goes on right
-    // here.
+    // The slot first, so that whoever learns of the result finds it free; and what it admits goes
+    // on right here.
     const Workers::HandingOver handing_over;
     permit_.release();
   }
@@ -225,25 +228,24 @@ bool TaskState::run_watched(PoolCore& core) noexcept {
 }
 
 void TaskState::abandon() noexcept {
-  PoolCore& core = *pool_.core_;
-  std::lock_guard lock(core.mutex);
+  std::lock_guard lock(core_.mutex);
   if (ended_) return;
   abandoned_ = true;
-  core.abandoned.push_back({this, core.clock.now()});
-  ++core.abandoned_total;
+  core_.abandoned.push_back({this, clock_.now()});
+  ++core_.abandoned_total;
 }
 
 // ---- self-deadlock ----
 
 // In a debug build: a worker waits for a task of its own pool. That is allowed as long as another thread of
 // the pool can come to it; when all of them wait so, none ever will. Gives the workers if this is one of
-// them.
+// them, which also means that the pool is there: a Task may outlive it.
 Workers* TaskState::block_self() const noexcept {
 #if !defined(NDEBUG)
-  Workers& own = *pool_.core_->workers;
-  if (!own.on_worker()) return nullptr;
-  const std::uint32_t blocked = own.block();
-  if (blocked < gate().snapshot().max_concurrent || word_.load() & (is_running | is_refused)) return &own;
+  Workers* own = Workers::of_this_thread(core_);
+  if (!own) return nullptr;
+  const std::uint32_t blocked = own->block();
+  if (word_.load() & (is_running | is_refused) || blocked < gate().snapshot().max_concurrent) return own;
   const std::string text =
       base::join({"bulkhead \"", gate().name(), "\": self-deadlock: all ", std::to_string(blocked),
                   " threads of the pool wait for work that is queued behind them. ",
@@ -257,7 +259,6 @@ Workers* TaskState::block_self() const noexcept {
 
 bool TaskState::wait_until(TimePoint until) noexcept {
   if (settled()) return true;
-  Clock& clock = gate().clock();
   Parked parked;
   if (until == no_deadline) parked.blocked = block_self();  // one that gives up in time is no deadlock
   if (!attach(parked)) {
@@ -265,14 +266,14 @@ bool TaskState::wait_until(TimePoint until) noexcept {
     return true;
   }
   while (parked.signal.load(std::memory_order_acquire) == 0) {
-    if (until != no_deadline && clock.now() >= until) {
+    if (until != no_deadline && clock_.now() >= until) {
       if (detach(parked)) {
         if (parked.blocked) parked.blocked->unblock();
         return false;
       }
       until = no_deadline;  // settled just now, and the word is on its way
     }
-    clock.wait(parked.signal, 0, until);
+    clock_.wait(parked.signal, 0, until);
   }
   return true;
 }

@@ -16,8 +16,9 @@ struct Workers::Worker {
 
 constinit thread_local Workers::Worker* Workers::mine = nullptr;
 
-Workers::Workers(const PoolOptions& o, Clock& clock, Execute execute)
-    : name_(o.name),
+Workers::Workers(const PoolCore& pool, const PoolOptions& o, Clock& clock, Execute execute)
+    : pool_(pool),
+      name_(o.name),
       thread_options_{.name = {}, .stack_size = o.stack_size, .cpus = o.cpus, .nice = o.nice},
       on_start_(o.on_thread_start),
       on_end_(o.on_thread_end),
@@ -35,6 +36,10 @@ Workers::HandingOver::~HandingOver() {
 }
 
 bool Workers::on_worker() const noexcept { return mine && mine->owner == this; }
+
+Workers* Workers::of_this_thread(const PoolCore& pool) noexcept {
+  return mine && &mine->owner->pool_ == &pool ? mine->owner : nullptr;
+}
 
 void Workers::add(detail::TaskState& task) noexcept {
   // No wake-up and no lock, when nobody was admitted before it and is still waiting for a thread.

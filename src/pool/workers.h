@@ -1,14 +1,12 @@
-// workers.h - the threads of a pool: started when there is work, woken one at a time, ended when idle for
-// long.
+// workers.h - the threads of a pool: started when there is work, woken one at a time, ended when
+// idle for long.
 //
 // Invariants (all under the lock)
-//  P1  A task is in `ready` only between its admission by the gate and the moment a worker takes it, so there
-//  are
-//      never more of them than the gate's limit.
-//  P2  While `ready` is not empty, a wake-up is in flight (`waking`), or no worker is idle and no further one
-//  may
-//      start. Whoever takes a task and leaves others passes the wake-up on. One combined state decides, so
-//      none is lost.
+//  P1  A task is in `ready` only between its admission by the gate and the moment a worker takes it,
+//      so there are never more of them than the gate's limit.
+//  P2  While `ready` is not empty, a wake-up is in flight (`waking`), or no worker is idle and no
+//      further one may start. Whoever takes a task and leaves others passes the wake-up on. One
+//      combined state decides, so none is lost.
 //  P3  An idle worker is woken only by whoever took it off the idle list; it finds its signal set.
 #pragma once
 
@@ -27,13 +25,13 @@ namespace bulkhead {
 
 class Workers : public std::enable_shared_from_this<Workers> {
  public:
-  // Each worker keeps this object alive until it ends, so the last one may outlive the pool by a few
-  // instructions.
+  // Each worker keeps this object alive until it ends, so the last one may outlive the pool by
+  // a few instructions.
   using Execute = void (*)(detail::TaskState&) noexcept;
-  Workers(const PoolOptions& options, Clock& clock, Execute execute);
+  Workers(const PoolCore& pool, const PoolOptions& options, Clock& clock, Execute execute);
 
-  // Has `task` executed by a worker soon. The worker that calls this at the very end of a task takes it
-  // itself.
+  // Has `task` executed by a worker soon. The worker that calls this at the very end of a task
+  // takes it itself.
   void add(detail::TaskState& task) noexcept;
 
   // Marks the end of a task on this thread: what its release admits can go on right here.
@@ -52,9 +50,11 @@ class Workers : public std::enable_shared_from_this<Workers> {
   };
   Count count() const noexcept;
   bool on_worker() const noexcept;  // the calling thread is one of these
+  // Those of `pool`, if the calling thread is one of them. Only looks at the address.
+  static Workers* of_this_thread(const PoolCore& pool) noexcept;
 
-  // For the check against self-deadlock: the calling worker is about to block on, or resumes from, a task of
-  // its own.
+  // For the check against self-deadlock: the calling worker is about to block on, or resumes from, a task
+  // of its own.
   std::uint32_t block() noexcept { return blocked_.fetch_add(1, std::memory_order_acq_rel) + 1; }
   void unblock() noexcept { blocked_.fetch_sub(1, std::memory_order_acq_rel); }
 
@@ -72,6 +72,7 @@ class Workers : public std::enable_shared_from_this<Workers> {
   detail::TaskState* take() noexcept;
   static thread_local Worker* mine;
 
+  const PoolCore& pool_;  // may be gone before the last worker
   const std::string name_;
   const base::ThreadOptions thread_options_;
   const std::function<void(std::size_t)> on_start_, on_end_;

@@ -1,5 +1,5 @@
-// E56-E66 of shared/facts/async-bulkhead-ts.md: hooks, with our names (on_admit, on_reject, on_release,
-// on_resize, on_close).
+// E56-E66 of shared/facts/async-bulkhead-ts.md: hooks, with our names (on_admit, on_reject,
+// on_release, on_resize, on_close).
 #include <gtest/gtest.h>
 
 #include <stdexcept>

@@ -1,5 +1,5 @@
-// E01-E20 and D1, D3, D4, D8 of shared/facts/async-bulkhead-ts.md: construction, the order of decisions,
-// timeouts.
+// E01-E20 and D1, D3, D4, D8 of shared/facts/async-bulkhead-ts.md: construction, the order
+// of decisions, timeouts.
 #include <gtest/gtest.h>
 
 #include <limits>

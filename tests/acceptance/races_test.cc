@@ -1,5 +1,5 @@
-// E21-E28 of shared/facts/async-bulkhead-ts.md: who comes first wins, for every way to wait; then with real
-// threads.
+// E21-E28 of shared/facts/async-bulkhead-ts.md: who comes first wins, for every way to wait; then
+// with real threads.
 #include <gtest/gtest.h>
 
 #include <latch>

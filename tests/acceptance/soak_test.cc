@@ -64,8 +64,8 @@ TEST_P(AsyncBulkheadTsMass, T35_AHundredWaitersAreCancelledFromManyThreads) {
   expect_idle(gate);
 }
 
-// Random load from threads, handlers and coroutines on a gate of 20/50: bounds at every step, nothing left
-// over.
+// Random load from threads, handlers and coroutines on a gate of 20/50: bounds at every step,
+// nothing left over.
 class Load {
  public:
   explicit Load(Gate& gate, std::uint32_t limit) : gate_(gate), limit_(limit) {}

@@ -1,5 +1,5 @@
-// Deadlines, stop tokens, fairness that can be seen without forcing threads, and the end of a gate (R4, R5,
-// R13).
+// Deadlines, stop tokens, fairness that can be seen without forcing threads, and the end of a gate
+// (R4, R5, R13).
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,5 +1,5 @@
-// checker.cc - runs the scenarios: many random executions of each, and all executions with few context
-// switches.
+// checker.cc - runs the scenarios: many random executions of each, and all executions with
+// few context switches.
 //
 //   model_check                                       everything; the share of time is equal for all
 //   model_check --list
@@ -7,8 +7,8 @@
 //   model_check --stop-at-first                       for mutants: silent but for "caught <scenario>
 //   <executions> <what>"
 //
-// BULKHEAD_MODEL_ITERATIONS: random executions per scenario and mode. BULKHEAD_MODEL_SEED: others than last
-// time.
+// BULKHEAD_MODEL_ITERATIONS: random executions per scenario and mode. BULKHEAD_MODEL_SEED: others
+// than last time.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

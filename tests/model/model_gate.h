@@ -1,6 +1,6 @@
-// model_gate.h - the calls of src/gate/gate.cc around the turnstile, without names, hooks and permits; and
-// the properties that hold whatever the threads do. Keep acquire, release, drain and destroy in step with
-// gate.cc.
+// model_gate.h - the calls of src/gate/gate.cc around the turnstile, without names, hooks and permits;
+// and the properties that hold whatever the threads do. Keep acquire, release, drain and destroy in
+// step with gate.cc.
 #pragma once
 
 #include <new>
@@ -192,8 +192,8 @@ class ModelGate {
   }
 
   std::uint32_t inside() const { return inside_; }
-  // The scenario has one unit and waiters who stay to the end: then a newcomer that gets in has overtaken
-  // them.
+  // The scenario has one unit and waiters who stay to the end: then a newcomer that gets in
+  // has overtaken them.
   bool one_unit_one_tier = false;
 
   std::uint32_t in_line() const { return in_line_; }

@@ -1,5 +1,5 @@
-// relacy_platform.h - the turnstile's Platform in which every interleaving and every stale read can be
-// explored.
+// relacy_platform.h - the turnstile's Platform in which every interleaving and every stale read
+// can be explored.
 //
 // Thin covers around Relacy's atomics, variables and mutex, so that the template of production compiles
 // unchanged; and a futex that is nothing but a list of parked threads. Relacy reports data races, deadlocks

@@ -1,5 +1,5 @@
-// scenarios.cc - a few threads each, around one gate. What is wrong in none of their executions is listed in
-// README.md.
+// scenarios.cc - a few threads each, around one gate. What is wrong in none of their executions is
+// listed in README.md.
 #include "tests/model/model_gate.h"
 
 namespace bulkhead::model {
@@ -156,8 +156,8 @@ struct Cancel : Base {
   }
 };
 
-// The unit stays out: only the cancellation can end the wait, also if it comes before the waiter has joined
-// the line.
+// The unit stays out: only the cancellation can end the wait, also if it comes before the waiter has
+// joined the line.
 struct CancelOnly : Base {
   Call w;
   explicit CancelOnly(Mode mode) : Base(mode, 1u, 3u) { gate.hold(); }
@@ -214,8 +214,8 @@ struct Shrink : Base {
   }
 };
 
-// Down and up again, with somebody in line all the while; and a cost that no longer fits is refused, not
-// forgotten.
+// Down and up again, with somebody in line all the while; and a cost that no longer fits is
+// refused, not forgotten.
 struct ShrinkGrow : Base {
   explicit ShrinkGrow(Mode mode) : Base(mode, 2u, 2u) {
     gate.hold();
@@ -317,8 +317,8 @@ struct DrainVsVisit : Base {
   }
 };
 
-// Whoever destroys the gate waits for those who hold or wait, and for nobody else; none of them touches it
-// afterwards.
+// Whoever destroys the gate waits for those who hold or wait, and for nobody else; none of them
+// touches it afterwards.
 struct Destroy : Base {
   explicit Destroy(Mode mode) : Base(mode, 2u, 2u) {
     gate.hold();
@@ -351,8 +351,8 @@ struct DestroyWithWaiter : Base {
   void after() override { check(gate.inside() == 0, "nobody is inside"); }
 };
 
-// Every call costs two and fails, so every instant shows it: units are twice the permits, failed equals
-// released.
+// Every call costs two and fails, so every instant shows it: units are twice the permits,
+// failed equals released.
 struct SnapshotHeavy : Base {
   explicit SnapshotHeavy(Mode mode) : Base(mode, 2u, 2u) {}
   void thread(unsigned index) override {
@@ -372,8 +372,8 @@ struct SnapshotHeavy : Base {
   }
 };
 
-// While the limit moves between one and two, one unit is out: never more in flight than the limit, never
-// none.
+// While the limit moves between one and two, one unit is out: never more in flight than the
+// limit, never none.
 struct SnapshotResize : Base {
   explicit SnapshotResize(Mode mode) : Base(mode, 2u, 2u, 1u) { gate.hold(); }
   void thread(unsigned index) override {

@@ -1,5 +1,5 @@
-// Interleavings of the hand-off itself, forced: a unit that comes back while somebody joins, leaves or
-// closes.
+// Interleavings of the hand-off itself, forced: a unit that comes back while somebody joins,
+// leaves or closes.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -37,8 +37,8 @@ class HandOff : public ::testing::TestWithParam<Kind> {
 };
 INSTANTIATE_TEST_SUITE_P(As, HandOff, ::testing::ValuesIn(kinds), kind_name);
 
-// The newcomer is in line and has not looked yet. The release must not pass by: it waits for the lock, or is
-// found.
+// The newcomer is in line and has not looked yet. The release must not pass by: it waits for the lock,
+// or is found.
 TEST_P(HandOff, AReleaseThatSeesNobodyIsFoundByTheOneThatJoins) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto holder = gate.acquire();

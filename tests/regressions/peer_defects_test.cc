@@ -249,8 +249,8 @@ TEST(PeerDefect, Row09_AnAccidentBeforeTheReleaseLeaksThePermit) {
   expect_idle(gate);
 }
 
-// The unit is free in the word and its releaser is held before it can hand it on: newcomers of every kind
-// come by.
+// The unit is free in the word and its releaser is held before it can hand it on: newcomers of every
+// kind come by.
 TEST(PeerDefect, Row11_ANewcomerBargesAndAnAdmittedWaiterIsRejectedLater) {
   for (Kind kind : kinds) {
     SyncPoints points;

@@ -149,8 +149,8 @@ TEST_P(GateLifetime, WaitersAreAnsweredWhileTheGateIsDestroyed) {
     }
     calls += kAsync + kThreads;
     round.arrive_and_wait();
-    // Whoever calls a gate must see to it that it is there: destroy it once every thread waits or has
-    // returned.
+    // Whoever calls a gate must see to it that it is there: destroy it once every thread waits
+    // or has returned.
     for (std::uint32_t safe = 0; safe < kThreads; std::this_thread::yield()) {
       safe = returned;  // first, so that nobody is counted twice
       safe += gate->snapshot().waiting_by_priority[rounds % 3];

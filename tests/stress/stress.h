@@ -1,5 +1,5 @@
-// stress.h - what the stress tests share: how long they run, the modes, dice, a coroutine that nobody waits
-// for.
+// stress.h - what the stress tests share: how long they run, the modes, dice, a coroutine that
+// nobody waits for.
 //
 // BULKHEAD_STRESS_SECONDS makes every test run longer (or shorter) than its usual second or two.
 #pragma once

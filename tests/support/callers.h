@@ -49,9 +49,9 @@ void until(F&& holds, std::source_location where = std::source_location::current
   }
 }
 
-// Until n calls are in line, and have come to rest there: a call shows a moment before its place is final,
-// which is when the gate's lock is free again. A drain that does not wait takes that lock and changes
-// nothing.
+// Until n calls are in line, and have come to rest there: a call shows a moment before its place is
+// final, which is when the gate's lock is free again. A drain that does not wait takes that lock
+// and changes nothing.
 inline void until_waiting(Gate& gate, std::uint32_t n,
                           std::source_location where = std::source_location::current()) {
   until([&] { return gate.snapshot().waiting == n; }, where);

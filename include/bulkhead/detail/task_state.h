@@ -4,17 +4,14 @@
 //
 // Invariants
 //  T1  Exactly one result. The work's own result is written by the worker, a refusal by whoever sets
-//  `refused`; `settled`
-//      is set once, by the worker if `refused` is not, else by the one that set it, and says which of the two
-//      counts.
-//  T2  A worker sets `running` and runs the work only if `refused` was not set before. So work whose caller
-//  gave up
-//      before it began does not run, and one who gives up on work that runs knows it.
+//      `refused`; `settled` is set once, by the worker if `refused` is not, else by the one that set
+//      it, and says which of the two counts.
+//  T2  A worker sets `running` and runs the work only if `refused` was not set before. So work whose
+//      caller gave up before it began does not run, and one who gives up on work that runs knows it.
 //  T3  The permit is held from admission until the work has really ended, however the caller fares.
-//  T4  Two owners: the Task, until `detached`, and the pool, until `finished`. Whoever sets the second of the
-//  two
-//      destroys it. The pool is not finished with a task before it is settled, so one who gives up may use
-//      the pool until then.
+//  T4  Two owners: the Task, until `detached`, and the pool, until `finished`. Whoever sets the
+//      second of the two destroys it. The pool is not finished with a task before it is settled, so
+//      one who gives up may use the pool until then.
 #pragma once
 
 #include <atomic>
@@ -38,14 +35,14 @@ struct PoolCore;
 
 namespace detail {
 
-// What happens when a task is settled: at most one per task. Aligned, because its address shares a word with
-// flags.
+// What happens when a task is settled: at most one per task. Aligned, because its address shares a
+// word with flags.
 struct alignas(16) Continuation {
   void (*resume)(Continuation&) noexcept = nullptr;
 };
 
-// What only some tasks have: a time limit, a stop_token, a context. Kept apart so that a queue of plain work
-// stays small.
+// What only some tasks have: a time limit, a stop_token, a context. Kept apart so that a queue of plain
+// work stays small.
 struct TaskExtras {
   explicit TaskExtras(AcquireOptions options) noexcept : watch(std::move(options)) {}
 
@@ -71,7 +68,7 @@ class TaskState : public AsyncAcquire {
   }
 
  protected:
-  TaskState(Pool& pool, Gate& gate, TaskExtras* extras) noexcept;
+  TaskState(PoolCore& core, Gate& gate, TaskExtras* extras) noexcept;
   ~TaskState() override;
   virtual void destroy() noexcept = 0;
   virtual bool call() noexcept = 0;     // runs the work and keeps what it returned or threw; false: it threw
@@ -115,7 +112,8 @@ class TaskState : public AsyncAcquire {
   TaskState* next_ready() const noexcept { return static_cast<TaskState*>(next); }
   void set_next_ready(TaskState* task) noexcept { next = task; }
 
-  Pool& pool_;
+  PoolCore& core_;  // there until the task is settled, and no longer
+  Clock& clock_;    // outlives both
   TaskExtras* const extras_;
   std::atomic<std::uintptr_t> word_{0};      // flags, and the address of the continuation
   std::atomic<const void*> giver_{nullptr};  // the thread that gives up, while it does

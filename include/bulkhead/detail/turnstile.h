@@ -5,30 +5,27 @@
 // src/gate/slow_path.h. docs/design/gate.md explains it from the ground up.
 //
 // Invariants
-//  W1  The word is the truth about capacity. Units are taken by subtracting from `room` only where room stays
-//  >= 0
-//      (>= -reserve for critical calls), and come back by adding. Nothing else admits.
-//  W2  `room` = limit - reserve - units in flight. A resize adds the difference in the same word, so a cap
-//  holds from
-//      the instant of that addition. It may leave room negative: the debt is paid by the releases to come.
-//  W3  Quiet set means that nobody needs the slow path: then, and only then, admissions and releases are one
-//  atomic
-//      operation each. It is changed under the lock only, and whoever clears it looks at `room` again
-//      afterwards.
-//  L1  While a waiter is in line and quiet is clear, every release takes the lock and serves the line. So no
-//  unit
-//      comes back unseen: a release before quiet was cleared is found by the look that follows, a later one
-//      serves.
-//  L2  A waiter is decided exactly once, under the lock, by whoever takes it out of the line. Its owner is
-//  told
-//      afterwards, outside the lock ("published"); a waiter that is decided but not yet published waits for
-//      it.
-//  L3  Barging only: quiet may be set while one waiter is poked, that is, woken to try for itself. A poked
-//  waiter
-//      that fails, leaves or succeeds clears quiet again (or pokes the next) before it goes.
-//  D1  slow_releases_ counts the releases that saw quiet clear and have not yet been through the lock. The
-//  gate may
-//      be destroyed only when it is 0 and nothing is in flight: nobody is then on the way to touch it.
+//  W1  The word is the truth about capacity. Units are taken by subtracting from `room` only where
+//      room stays >= 0 (>= -reserve for critical calls), and come back by adding. Nothing else
+//      admits.
+//  W2  `room` = limit - reserve - units in flight. A resize adds the difference in the same word, so
+//      a cap holds from the instant of that addition. It may leave room negative: the debt is paid by
+//      the releases to come.
+//  W3  Quiet set means that nobody needs the slow path: then, and only then, admissions and releases
+//      are one atomic operation each. It is changed under the lock only, and whoever clears it looks
+//      at `room` again afterwards.
+//  L1  While a waiter is in line and quiet is clear, every release takes the lock and serves the
+//      line. So no unit comes back unseen: a release before quiet was cleared is found by the look
+//      that follows, a later one serves.
+//  L2  A waiter is decided exactly once, under the lock, by whoever takes it out of the line. Its
+//      owner is told afterwards, outside the lock ("published"); a waiter that is decided but not yet
+//      published waits for it.
+//  L3  Barging only: quiet may be set while one waiter is poked, that is, woken to try for itself. A
+//      poked waiter that fails, leaves or succeeds clears quiet again (or pokes the next) before it
+//      goes.
+//  D1  slow_releases_ counts the releases that saw quiet clear and have not yet been through the
+//      lock. The gate may be destroyed only when it is 0 and nothing is in flight: nobody is then on
+//      the way to touch it.
 #pragma once
 
 #include <cstddef>
@@ -172,8 +169,8 @@ class Turnstile {
   Turnstile(const Turnstile&) = delete;
   Turnstile& operator=(const Turnstile&) = delete;
 
-  // Takes `cost` units if there is room and nobody needs the slow path. Never waits, never writes when it
-  // fails.
+  // Takes `cost` units if there is room and nobody needs the slow path. Never waits, never writes
+  // when it fails.
   enum class Pass : std::uint8_t { no, yes, noted };  // noted: yes, and call note_pass()
   Pass try_pass(std::uint32_t cost) noexcept {
     std::uint64_t w = word_.load(std::memory_order_relaxed);
@@ -198,8 +195,8 @@ class Turnstile {
   }
   void after_release(std::int64_t now, Wakes& wakes) noexcept;
 
-  // A call that try_pass turned away: admits it after all, rejects it, or (verdict `pending`) leaves it in
-  // line.
+  // A call that try_pass turned away: admits it after all, rejects it, or (verdict `pending`) leaves
+  // it in line.
   struct Terms {
     bool may_queue = false;      // else concurrency_limit instead of a place in line
     bool may_wait = false;       // else timeout instead of a place in line
@@ -244,9 +241,9 @@ class Turnstile {
   // take the units again.
   void keep_drains(Wakes& told, std::int64_t now, Wakes& wakes) noexcept;
 
-  // Costs above 1 and failed calls change numbers beside the word. Those who do so stand between begin() and
-  // end(), and a reader that finds nobody between them has read one consistent instant. It also holds the
-  // destructor off.
+  // Costs above 1 and failed calls change numbers beside the word. Those who do so stand between begin()
+  // and end(), and a reader that finds nobody between them has read one consistent instant. It also holds
+  // the destructor off.
   void begin() noexcept { begun_.fetch_add(1, std::memory_order_acq_rel); }
   void end() noexcept { ended_.fetch_add(1, std::memory_order_release); }
   std::uint32_t open_sections() const noexcept {
@@ -299,8 +296,8 @@ class Turnstile {
 
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
   alignas(64) typename P::template Atomic<std::uint64_t> word_;
-  // The top two bits of `released` when it was last noted; 4, which they never are, if every pass is to be
-  // noted.
+  // The top two bits of `released` when it was last noted; 4, which they never are, if every pass is
+  // to be noted.
   typename P::template Atomic<std::uint64_t> quarter_;
 
   // Read by rejections and snapshots, written seldom.
