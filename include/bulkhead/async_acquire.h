@@ -36,7 +36,11 @@ class AcquireWatch final : private Alarm {
   const AcquireOptions& options() const noexcept { return options_; }
 
   // Whether an acquisition with these options may need to be watched while it waits.
-  static bool needed(const Gate& gate, const AcquireOptions& options) noexcept;
+  static bool needed(const Gate& gate, const AcquireOptions& options) noexcept {
+    return needed(gate, options.timeout, options.deadline, options.stop);
+  }
+  static bool needed(const Gate& gate, std::chrono::nanoseconds timeout, TimePoint deadline,
+                     const std::stop_token& stop) noexcept;
 
  private:
   friend class AsyncAcquire;
@@ -85,6 +89,8 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   Rejection refuse(Priority priority,
                    Reason reason) noexcept;  // counted and announced by the gate, as if tried
 
+  Permit permit_;  // if it was admitted at once; the owner's once the result is taken
+
  private:
   friend class Gate;
   friend class AcquireWatch;
@@ -98,7 +104,6 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
 
   Gate& gate_;
   AcquireWatch* watch_;
-  Permit permit_;  // if it was admitted at once
   Stage stage_ = Stage::idle;
   bool pinned_ = false;  // from joining the line until the result is taken
 };

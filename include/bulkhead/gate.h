@@ -101,7 +101,7 @@ class Gate {
     Result<Permit> result = blank(options.priority);
     const auto pass = plain(options) ? turnstile_.try_pass(1) : Turnstile::Pass::no;
     if (pass != Turnstile::Pass::yes) [[unlikely]]
-      replace(result, try_acquire_else(pass, options));
+      try_acquire_else(result, pass, options);
     return result;
   }
   // (A template only so that `try_acquire({})` means the one above.)
@@ -111,7 +111,7 @@ class Gate {
     Result<Permit> result = blank(Priority::normal);
     const auto pass = turnstile_.try_pass(1);
     if (pass != Turnstile::Pass::yes) [[unlikely]]
-      replace(result, try_acquire_else(pass, where));
+      try_acquire_else(result, pass, where);
     return result;
   }
 
@@ -120,7 +120,7 @@ class Gate {
     Result<Permit> result = blank(options.priority);
     const auto pass = plain(options) ? turnstile_.try_pass(1) : Turnstile::Pass::no;
     if (pass != Turnstile::Pass::yes) [[unlikely]]
-      replace(result, acquire_else(pass, options));
+      acquire_else(result, pass, options);
     return result;
   }
   template <std::same_as<void> T = void>
@@ -129,7 +129,7 @@ class Gate {
     Result<Permit> result = blank(Priority::normal);
     const auto pass = turnstile_.try_pass(1);
     if (pass != Turnstile::Pass::yes) [[unlikely]]
-      replace(result, acquire_else(pass, where));
+      acquire_else(result, pass, where);
     return result;
   }
 
@@ -180,20 +180,19 @@ class Gate {
     return o.cost == 1 && o.deadline == no_deadline && !o.stop.stop_possible();
   }
   // A permit, written before the units are taken: written after, its stores would delay the release. It
-  // counts once try_pass() says yes; else the answer of an ..._else() function takes its place. That
-  // function returns it by value, so that the permit's own address stays unknown to others and it can
-  // live in registers.
+  // counts once try_pass() says yes; else an ..._else() function puts the answer in its place.
   Result<Permit> blank(Priority priority) noexcept {
     return Result<Permit>(std::in_place, Permit(this, 1, priority, Permit::held));
   }
-  static void replace(Result<Permit>& blank, Result<Permit>&& answer) noexcept {
-    blank->state_ = 0;
-    blank = std::move(answer);
-  }
-  Result<Permit> try_acquire_else(Turnstile::Pass pass, std::source_location where) noexcept;
-  Result<Permit> try_acquire_else(Turnstile::Pass pass, const AcquireOptions& options) noexcept;
-  Result<Permit> acquire_else(Turnstile::Pass pass, std::source_location where) noexcept;
-  Result<Permit> acquire_else(Turnstile::Pass pass, const AcquireOptions& options) noexcept;
+  void try_acquire_else(Result<Permit>& blank, Turnstile::Pass pass, std::source_location where) noexcept;
+  void try_acquire_else(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
+  void acquire_else(Result<Permit>& blank, Turnstile::Pass pass, std::source_location where) noexcept;
+  void acquire_else(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
+  template <class Answer>
+  static void fill(Result<Permit>& blank, Answer&& answer) noexcept;
+  bool refuse_at_sight(Result<Permit>& blank, Priority priority, bool may_queue) noexcept;
+  void try_acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
+  void acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
   Result<Permit> noted(const AcquireOptions& options) noexcept;
   Result<Permit> try_acquire_slow(const AcquireOptions& options) noexcept;
   Result<Permit> acquire_slow(const AcquireOptions& options) noexcept;
@@ -252,7 +251,7 @@ class Gate {
     std::atomic<std::uint64_t> by_reason[kReasons]{};
     std::atomic<std::uint32_t> owner{0};  // the only thread that writes here; 0: nobody yet
   };
-  static constexpr std::size_t kStripes = 4;
+  static constexpr std::uint32_t kStripes = 4;
   Stripe rejections_[kStripes];
 };
 
@@ -261,25 +260,23 @@ inline bool Permit::release(Outcome outcome) noexcept {
     if (gate_) gate_->count_double_release();
     return false;
   }
-  if (outcome == Outcome::failure) failed_ = true;
+  if (outcome == Outcome::failure) fail();
   drop();
   return true;
 }
 
 // Handlers and hooks run inside, and may release this very permit, give it a new value or destroy it. So it
 // is no longer held before they run, and not touched afterwards.
-inline void Permit::drop() noexcept {
-  if (state_ == held && !failed_) [[likely]] {
+[[gnu::always_inline]] inline void Permit::drop() noexcept {
+  if (state_ == held) [[likely]] {
+    // Nothing of the gate is touched after this, unless somebody waits.
     Gate* gate = gate_;
     const bool quiet = gate->turnstile_.give_back(1);
     state_ = 0;  // after the addition, which would wait for this store
-    // Nothing of the gate is touched after this, unless somebody waits.
     if (!quiet) [[unlikely]]
       gate->release_slow();
   } else if (state_ & held) {
-    const Parts what = parts();
-    state_ = 0;
-    gate_->release_observed(what);
+    drop_observed();
   }
 }
 

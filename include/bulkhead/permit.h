@@ -33,12 +33,12 @@ class [[nodiscard]] Permit {
     }
     return *this;
   }
-  ~Permit() { drop(); }
+  [[gnu::always_inline]] ~Permit() { drop(); }
 
   explicit operator bool() const noexcept { return state_ & held; }  // held: not moved from, not released
 
   // The call has failed. It is counted so when the permit is released or dies.
-  void fail() noexcept { failed_ = true; }
+  void fail() noexcept { state_ |= failed; }
 
   // Gives the units back now. False, and no effect, if they were given back before.
   inline bool release(Outcome outcome = Outcome::success) noexcept;
@@ -51,11 +51,13 @@ class [[nodiscard]] Permit {
   friend class Gate;
   static constexpr std::uint8_t held = 1;
   static constexpr std::uint8_t observed = 2;  // there is more to do on release than to add to the word
+  static constexpr std::uint8_t failed = 4;
 
   Permit(Gate* gate, std::uint32_t cost, Priority priority, std::uint8_t state) noexcept
       : gate_(gate), cost_(cost), priority_(priority), state_(state) {}
 
   inline void drop() noexcept;
+  void drop_observed() noexcept;
   // What a release needs to know, by value: see Gate::blank().
   struct Parts {
     std::uint32_t cost, holder;
@@ -65,14 +67,13 @@ class [[nodiscard]] Permit {
   };
   Parts parts() const noexcept {
     const bool watched = state_ & observed;
-    return {cost_, watched ? holder_ : 0, watched ? sampled_at_ : 0, priority_, failed_};
+    return {cost_, watched ? holder_ : 0, watched ? sampled_at_ : 0, priority_, (state_ & failed) != 0};
   }
   void take(Permit& other) noexcept {
     gate_ = std::exchange(other.gate_, nullptr);
     cost_ = other.cost_;
     priority_ = other.priority_;
     state_ = std::exchange(other.state_, std::uint8_t{0});
-    failed_ = other.failed_;
     if (state_ & observed) {
       holder_ = other.holder_;
       sampled_at_ = other.sampled_at_;
@@ -86,8 +87,7 @@ class [[nodiscard]] Permit {
   std::uint32_t cost_ = 0;
   Priority priority_ = Priority::normal;
   std::uint8_t state_ = 0;
-  bool failed_ = false;
-  [[maybe_unused]] std::uint8_t spare_ = 0;
+  [[maybe_unused]] std::uint16_t spare_ = 0;
 
   std::int64_t sampled_at_;  // ns; 0: not sampled
   std::uint32_t holder_;     // the entry among the holders + 1; 0: not tracked

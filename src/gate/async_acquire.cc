@@ -9,10 +9,10 @@ namespace bulkhead {
 
 // ---- the watch ----
 
-bool AcquireWatch::needed(const Gate& gate, const AcquireOptions& o) noexcept {
-  const auto timeout = o.timeout == gate_default ? gate.max_wait_ : o.timeout;
-  return timeout != wait_forever || o.deadline != no_deadline || o.stop.stop_possible() ||
-         gate.turnstile_.observed();
+bool AcquireWatch::needed(const Gate& gate, std::chrono::nanoseconds timeout, TimePoint deadline,
+                          const std::stop_token& stop) noexcept {
+  return (timeout == gate_default ? gate.max_wait_ : timeout) != wait_forever || deadline != no_deadline ||
+         stop.stop_possible() || gate.turnstile_.observed();
 }
 
 void AcquireWatch::arm(AsyncAcquire& waiter, std::int64_t until) noexcept {

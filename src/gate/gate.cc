@@ -85,11 +85,16 @@ std::int64_t later(std::int64_t now, std::chrono::nanoseconds wait) {
 bool any(const Hooks& h) { return h.on_admit || h.on_release || h.on_resize || h.on_close || h.on_reject; }
 
 // Numbers threads from 1, and never gives a number twice.
-std::uint32_t thread_number() noexcept {
+struct ThreadNumber {
+  std::uint32_t number, stripe;  // stripe: the number modulo `stripes`
+};
+ThreadNumber thread_number(std::uint32_t stripes) noexcept {
   static constinit std::atomic<std::uint32_t> threads{0};
-  constinit static thread_local std::uint32_t mine = 0;
-  if (mine == 0) [[unlikely]]
-    mine = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+  constinit static thread_local ThreadNumber mine{};
+  if (mine.number == 0) [[unlikely]] {
+    mine.number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+    mine.stripe = mine.number % stripes;
+  }
   return mine;
 }
 
@@ -129,9 +134,9 @@ Gate::~Gate() {
 // ---- refusing ----
 
 inline void Gate::count_rejection(Reason reason) noexcept {
-  const std::uint32_t me = thread_number();
+  const auto [me, stripe] = thread_number(kStripes - 1);
   const auto r = static_cast<std::size_t>(reason);
-  Stripe& mine = rejections_[me % (kStripes - 1)];
+  Stripe& mine = rejections_[stripe];
   std::uint32_t owner = mine.owner.load(std::memory_order_relaxed);
   if (owner == 0 && mine.owner.compare_exchange_strong(owner, me, std::memory_order_relaxed)) owner = me;
   if (owner == me) [[likely]]
@@ -201,44 +206,53 @@ std::optional<Result<Permit>> Gate::at_once(const AcquireOptions& options) noexc
   return decide_now(options, true, plan);
 }
 
+// Puts what `answer` returns into the place of a blank permit, built right there: a rejection is not copied.
+template <class Answer>
+void Gate::fill(Result<Permit>& blank, Answer&& answer) noexcept {
+  blank->state_ = 0;
+  blank.~Result<Permit>();
+  new (&blank) Result<Permit>(answer());
+}
+
 // A plain call that did not pass is mostly refused at sight, without a lock; what needs more takes
 // the long way.
-Result<Permit> Gate::try_acquire_else(Turnstile::Pass pass, std::source_location where) noexcept {
-  if (pass == Turnstile::Pass::no) {
-    const auto look = turnstile_.look(Priority::normal, 1, false);
-    if (look.verdict != Verdict::pending)
-      return Result<Permit>(std::unexpect, refused(Priority::normal, look));
-  }
-  const AcquireOptions options{.where = where};
-  return pass == Turnstile::Pass::noted ? noted(options) : try_acquire_slow(options);
+void Gate::try_acquire_else(Result<Permit>& blank, Turnstile::Pass pass,
+                            std::source_location where) noexcept {
+  if (pass == Turnstile::Pass::no && refuse_at_sight(blank, Priority::normal, false)) return;
+  try_acquire_on(blank, pass, {.where = where});
 }
 
-Result<Permit> Gate::try_acquire_else(Turnstile::Pass pass, const AcquireOptions& options) noexcept {
-  if (pass == Turnstile::Pass::no && plain(options)) {
-    const auto look = turnstile_.look(options.priority, 1, false);
-    if (look.verdict != Verdict::pending)
-      return Result<Permit>(std::unexpect, refused(options.priority, look));
-  }
-  return pass == Turnstile::Pass::noted ? noted(options) : try_acquire_slow(options);
+void Gate::try_acquire_else(Result<Permit>& blank, Turnstile::Pass pass,
+                            const AcquireOptions& options) noexcept {
+  if (pass == Turnstile::Pass::no && plain(options) && refuse_at_sight(blank, options.priority, false))
+    return;
+  try_acquire_on(blank, pass, options);
 }
 
-Result<Permit> Gate::acquire_else(Turnstile::Pass pass, std::source_location where) noexcept {
-  if (pass == Turnstile::Pass::no) {
-    const auto look = turnstile_.look(Priority::normal, 1, true);
-    if (look.verdict != Verdict::pending)
-      return Result<Permit>(std::unexpect, refused(Priority::normal, look));
-  }
-  const AcquireOptions options{.where = where};
-  return pass == Turnstile::Pass::noted ? noted(options) : acquire_slow(options);
+void Gate::acquire_else(Result<Permit>& blank, Turnstile::Pass pass, std::source_location where) noexcept {
+  if (pass == Turnstile::Pass::no && refuse_at_sight(blank, Priority::normal, true)) return;
+  acquire_on(blank, pass, {.where = where});
 }
 
-Result<Permit> Gate::acquire_else(Turnstile::Pass pass, const AcquireOptions& options) noexcept {
-  if (pass == Turnstile::Pass::no && plain(options)) {
-    const auto look = turnstile_.look(options.priority, 1, true);
-    if (look.verdict != Verdict::pending)
-      return Result<Permit>(std::unexpect, refused(options.priority, look));
-  }
-  return pass == Turnstile::Pass::noted ? noted(options) : acquire_slow(options);
+void Gate::acquire_else(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept {
+  if (pass == Turnstile::Pass::no && plain(options) && refuse_at_sight(blank, options.priority, true)) return;
+  acquire_on(blank, pass, options);
+}
+
+inline bool Gate::refuse_at_sight(Result<Permit>& blank, Priority priority, bool may_queue) noexcept {
+  const auto look = turnstile_.look(priority, 1, may_queue);
+  if (look.verdict == Verdict::pending) return false;
+  fill(blank, [&] { return Result<Permit>(std::unexpect, refused(priority, look)); });
+  return true;
+}
+
+void Gate::try_acquire_on(Result<Permit>& blank, Turnstile::Pass pass,
+                          const AcquireOptions& options) noexcept {
+  fill(blank, [&] { return pass == Turnstile::Pass::noted ? noted(options) : try_acquire_slow(options); });
+}
+
+void Gate::acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept {
+  fill(blank, [&] { return pass == Turnstile::Pass::noted ? noted(options) : acquire_slow(options); });
 }
 
 Result<Permit> Gate::try_acquire_slow(const AcquireOptions& options) noexcept {
@@ -391,6 +405,12 @@ void Gate::release_slow() noexcept {
   Wakes wakes;
   turnstile_.after_release(slow_now(), wakes);
   publish_all(wakes);  // only admissions can come of this, and nobody watches them
+}
+
+void Permit::drop_observed() noexcept {
+  const Parts what = parts();
+  state_ = 0;
+  gate_->release_observed(what);
 }
 
 // The units first, so that nothing that follows can keep them; then the numbers; then the hooks.

@@ -79,10 +79,10 @@ AcquireOptions acquire_options(const SubmitOptions& o) {
 
 detail::TaskExtras* Pool::extras(const SubmitOptions& o) const {
   const auto timeout = o.execution_timeout == gate_default ? core_->execution_timeout : o.execution_timeout;
-  AcquireOptions options = acquire_options(o);
-  if (timeout == wait_forever && !core_->context.capture && !AcquireWatch::needed(core_->gate, options))
+  if (timeout == wait_forever && !core_->context.capture &&
+      !AcquireWatch::needed(core_->gate, o.queue_timeout, o.deadline, o.stop))
     return nullptr;
-  auto* extras = new (detail::take_block(sizeof(detail::TaskExtras))) detail::TaskExtras(std::move(options));
+  auto* extras = new (detail::take_block(sizeof(detail::TaskExtras))) detail::TaskExtras(acquire_options(o));
   extras->execution_timeout = timeout;
   if (core_->context.capture) extras->context = core_->context.capture();
   return extras;
@@ -92,8 +92,9 @@ void Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept
   if (!core_->accepting.load(std::memory_order_acquire)) {
     return task.reject(task.turn_away(options.priority, Reason::shutdown));
   }
-  const bool decided = task.extras_ ? task.AsyncAcquire::start(task.extras_->watch.options())
-                                    : task.AsyncAcquire::start(acquire_options(options));
+  const bool decided = task.extras_
+                           ? task.AsyncAcquire::start(task.extras_->watch.options())
+                           : task.AsyncAcquire::start({.priority = options.priority, .cost = options.cost});
   if (!decided) return;  // in the queue
   Result<Permit> permit = task.result();
   if (permit) {

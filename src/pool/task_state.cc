@@ -135,8 +135,20 @@ void TaskState::on_decided() noexcept {
   core_.workers->add(*this);
 }
 
+// What the release admits goes on right here.
+void TaskState::hand_over() noexcept {
+  const Workers::HandingOver handing_over;
+  permit_.release();
+}
+
 void TaskState::execute() noexcept {
   PoolCore& core = core_;
+  // Let go by its owner, and nothing watches it: nobody else decides about it any more.
+  if (!extras_ && word_.load(std::memory_order_acquire) == is_detached) {
+    if (!run_watched(core)) permit_.fail();
+    hand_over();
+    return destroy();
+  }
   const bool wanted = !(word_.fetch_or(is_running, std::memory_order_acq_rel) & is_refused);
   if (wanted && !run_watched(core)) permit_.fail();
   const auto end = [&] {
@@ -145,12 +157,7 @@ void TaskState::execute() noexcept {
     if (abandoned_) std::erase_if(core.abandoned, [this](const auto& a) { return a.task == this; });
   };
   if (refused()) end();  // before its thread is shown as free
-  {
-    // The slot first, so that whoever learns of the result finds it free; and what it admits goes
-    // on right here.
-    const Workers::HandingOver handing_over;
-    permit_.release();
-  }
+  hand_over();           // the slot first, so that whoever learns of the result finds it free
   std::uintptr_t w = word_.load(std::memory_order_acquire);
   while (!(w & is_refused)) {
     if (!word_.compare_exchange_weak(w, (w & flags) | is_settled | is_finished, std::memory_order_acq_rel,

@@ -32,6 +32,7 @@ struct Suite : rl::test_suite<Suite<threads>, threads> {
 
   Suite() {
     Futex::reset();
+    Memory::reset();
     scenario = running->make(place, running_mode);
   }
   ~Suite() { scenario->~Scenario(); }

@@ -28,10 +28,10 @@ MUTANTS = [
            "x - w.cost, std::memory_order_acq_rel, std::memory_order_relaxed)",
            "x - w.cost, std::memory_order_relaxed, std::memory_order_relaxed)", "admit_release"),
     Mutant("one_unit_too_many", TURNSTILE,
-           ">= word::quiet + word::bias + cost)", ">= word::quiet + word::bias + cost - 1)", "try_only"),
+           ">= word::quiet + word::bias + cost;", ">= word::quiet + word::bias + cost - 1;", "try_only"),
     Mutant("pass_ignores_the_line", TURNSTILE,
-           "while ((w & (word::released_one - 1)) >= word::quiet + word::bias + cost)",
-           "while ((w & (word::quiet - 1)) >= word::bias + cost)", "hand_off"),
+           "return (w & (word::released_one - 1)) >= word::quiet + word::bias + cost;",
+           "return (w & (word::quiet - 1)) >= word::bias + cost;", "hand_off"),
     # ---- quiet ----
     Mutant("quiet_cleared_without_recheck", SLOW,
            "  do serve(now, wakes);\n  while (settle_quiet(now));",

@@ -160,6 +160,26 @@ class Futex {
   static inline std::array<const void*, 8> parked_{};
 };
 
+// What each thread last saw in the word of a turnstile.
+class Memory {
+ public:
+  static void reset() { seen_ = {}; }
+  static std::uint64_t recall(const void* turnstile) {
+    const Seen& mine = seen_[this_thread()];
+    return mine.turnstile == turnstile ? mine.word : 0;
+  }
+  static void remember(const void* turnstile, std::uint64_t word) {
+    seen_[this_thread()] = {turnstile, word};
+  }
+
+ private:
+  struct Seen {
+    const void* turnstile;
+    std::uint64_t word;
+  };
+  static inline std::array<Seen, 8> seen_{};
+};
+
 struct RelacyPlatform {
   template <class T>
   using Atomic = model::Atomic<T>;
@@ -167,7 +187,10 @@ struct RelacyPlatform {
   using Var = model::Var<T>;
   using Mutex = model::Mutex;
 
-  static void pause() noexcept {}
+  static std::uint64_t recall(const void* turnstile) noexcept { return Memory::recall(turnstile); }
+  static void remember(const void* turnstile, std::uint64_t word) noexcept {
+    Memory::remember(turnstile, word);
+  }
   static void yield() noexcept { rl::ctx().yield(1, Where()); }
   static void wake(const Atomic<std::uint32_t>* address) noexcept { Futex::wake(address); }
   static void point(const char*) noexcept {}

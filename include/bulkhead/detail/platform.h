@@ -23,6 +23,20 @@ struct StdPlatform {
     asm volatile("yield");
 #endif
   }
+  // What this thread last saw in the word of the turnstile at this address; 0: unknown. Only a guess.
+  static std::uint64_t recall(const void* turnstile) noexcept {
+    return last_seen.turnstile == turnstile ? last_seen.word : 0;
+  }
+  static void remember(const void* turnstile, std::uint64_t word) noexcept {
+    if (last_seen.turnstile != turnstile) last_seen.turnstile = turnstile;  // a store less to wait for
+    last_seen.word = word;
+  }
+  struct Seen {
+    const void* turnstile;
+    std::uint64_t word;
+  };
+  static constinit inline thread_local Seen last_seen{};
+
   static void yield() noexcept;  // lets other threads run on this core
   // Wakes whoever parks on this address. Nothing is read there: the object may be gone.
   static void wake(const std::atomic<std::uint32_t>* address) noexcept;

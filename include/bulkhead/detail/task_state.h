@@ -97,6 +97,7 @@ class TaskState : public AsyncAcquire {
   void on_decided() noexcept override;
   void execute() noexcept;  // on a worker, or on the caller's own thread without a permit
   bool run_watched(PoolCore& core) noexcept;
+  void hand_over() noexcept;
   std::uintptr_t set_refused() noexcept;
   void settle(std::uintptr_t further_flags) noexcept;
   void finish() noexcept;  // the pool lets go of a task that was refused
@@ -117,8 +118,7 @@ class TaskState : public AsyncAcquire {
   TaskExtras* const extras_;
   std::atomic<std::uintptr_t> word_{0};      // flags, and the address of the continuation
   std::atomic<const void*> giver_{nullptr};  // the thread that gives up, while it does
-  Permit permit_;
-  bool abandoned_ = false, ended_ = false;  // guarded by the pool's lock
+  bool abandoned_ = false, ended_ = false;   // guarded by the pool's lock
 };
 
 template <class R>
@@ -127,15 +127,24 @@ class TaskResult : public TaskState {
   using TaskState::TaskState;
 
   Result<R> take() {
-    if (auto* thrown = std::get_if<std::exception_ptr>(refused() ? &refusal_->result : &result_))
-      std::rethrow_exception(std::move(*thrown));
-    return std::get<Result<R>>(std::move(refused() ? refusal_->result : result_));
+    if (refused()) {
+      if (refusal_->thrown) std::rethrow_exception(std::move(refusal_->thrown));
+      return std::move(refusal_->result);
+    }
+    if (auto* thrown = std::get_if<threw>(&result_)) std::rethrow_exception(std::move(*thrown));
+    if constexpr (std::is_void_v<R>)
+      return {};
+    else
+      return Result<R>(std::in_place, std::get<returned>(std::move(result_)));
   }
 
  protected:
-  using Outcome = std::variant<std::monostate, Result<R>, std::exception_ptr>;
+  struct Nothing {};
+  using Value = std::conditional_t<std::is_void_v<R>, Nothing, R>;
+  static constexpr std::size_t returned = 1, threw = 2;  // what is in result_
   struct Refusal {  // apart, because the work may be writing its own result at the same time
-    Outcome result;
+    Result<R> result{std::unexpect};
+    std::exception_ptr thrown{};  // by the fallback
   };
 
   ~TaskResult() override {
@@ -144,7 +153,7 @@ class TaskResult : public TaskState {
     give_block(refusal_, sizeof(Refusal));
   }
 
-  Outcome result_;
+  std::variant<std::monostate, Value, std::exception_ptr> result_;
   Refusal* refusal_ = nullptr;
 };
 
@@ -152,6 +161,8 @@ struct NoFallback {};
 
 template <class R, class F, class Fallback>
 class TaskOf final : public TaskResult<R> {
+  using Base = TaskResult<R>;
+
  public:
   template <class... Args>
   static TaskOf* make(F&& fn, Fallback&& fallback, Args&&... args) {
@@ -184,7 +195,7 @@ class TaskOf final : public TaskResult<R> {
       invoke();
     } catch (...) {
       succeeded = false;
-      this->result_ = std::current_exception();
+      this->result_.template emplace<Base::threw>(std::current_exception());
     }
 #else
     invoke();
@@ -202,25 +213,25 @@ class TaskOf final : public TaskResult<R> {
     };
     if constexpr (std::is_void_v<R>) {
       body();
-      this->result_.template emplace<1>();
+      this->result_.template emplace<Base::returned>();
     } else {
-      this->result_.template emplace<1>(std::in_place, body());
+      this->result_.template emplace<Base::returned>(body());
     }
   }
 
-  void discard() noexcept override { this->result_ = std::monostate(); }
+  void discard() noexcept override { this->result_.template emplace<0>(); }
 
   void refuse(const Rejection& rejection) noexcept override {
-    auto* refusal = new (take_block(sizeof(*this->refusal_))) typename TaskResult<R>::Refusal;
+    auto* refusal = new (take_block(sizeof(*this->refusal_))) typename Base::Refusal;
     this->refusal_ = refusal;
     if constexpr (std::is_same_v<Fallback, NoFallback>) {
-      refusal->result.template emplace<1>(std::unexpect, rejection);
+      refusal->result = std::unexpected(rejection);
     } else {
 #if defined(__cpp_exceptions)
       try {
         fall_back(rejection);
       } catch (...) {
-        refusal->result = std::current_exception();
+        refusal->thrown = std::current_exception();
       }
 #else
       fall_back(rejection);
@@ -230,9 +241,9 @@ class TaskOf final : public TaskResult<R> {
   void fall_back(const Rejection& rejection) {
     if constexpr (std::is_void_v<R>) {
       fallback_(rejection);
-      this->refusal_->result.template emplace<1>();
+      this->refusal_->result.emplace();
     } else {
-      this->refusal_->result.template emplace<1>(std::in_place, fallback_(rejection));
+      this->refusal_->result = Result<R>(std::in_place, fallback_(rejection));
     }
   }
 

@@ -172,15 +172,17 @@ class Turnstile {
   // Takes `cost` units if there is room and nobody needs the slow path. Never waits, never writes
   // when it fails.
   enum class Pass : std::uint8_t { no, yes, noted };  // noted: yes, and call note_pass()
-  Pass try_pass(std::uint32_t cost) noexcept {
-    std::uint64_t w = word_.load(std::memory_order_relaxed);
-    while ((w & (word::released_one - 1)) >= word::quiet + word::bias + cost) {
+  [[gnu::always_inline]] Pass try_pass(std::uint32_t cost) noexcept {
+    // The word is mostly as this thread left it: to guess it, and have the exchange tell if not, saves the
+    // wait for a load, and between cores one of two transfers of the line.
+    std::uint64_t w = P::recall(this);
+    if (!open_for(cost, w)) w = word_.load(std::memory_order_relaxed);
+    while (open_for(cost, w)) {
       // acquire: what the call that gave these units back has written is visible to the one that takes them.
       // release: whoever reads this word sees the begin() before it.
       if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed))
         return (w >> 62) == quarter_.load(std::memory_order_relaxed) ? Pass::yes : Pass::noted;
-      P::pause();  // measured: a third off the cost of two cores fighting over the word
-      w = word_.load(std::memory_order_relaxed);
+      P::remember(this, w);
     }
     return Pass::no;
   }
@@ -191,7 +193,9 @@ class Turnstile {
 
   // Gives `cost` units back. False: somebody may be waiting for them, call after_release().
   [[nodiscard]] bool give_back(std::uint32_t cost) noexcept {
-    return word_.fetch_add(word::released_one + cost, std::memory_order_release) & word::quiet;
+    const std::uint64_t w = word_.fetch_add(word::released_one + cost, std::memory_order_release);
+    P::remember(this, w + word::released_one + cost);
+    return w & word::quiet;
   }
   void after_release(std::int64_t now, Wakes& wakes) noexcept;
 
@@ -274,6 +278,9 @@ class Turnstile {
     Waiter* last = nullptr;
   };
 
+  static constexpr bool open_for(std::uint32_t cost, std::uint64_t w) noexcept {
+    return (w & (word::released_one - 1)) >= word::quiet + word::bias + cost;
+  }
   bool loose() const noexcept { return fairness_ != Fairness::fifo; }
   Waiter* head() const noexcept;
   bool starved(const Waiter* w, std::int64_t now) const noexcept;
@@ -296,27 +303,27 @@ class Turnstile {
 
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
   alignas(64) typename P::template Atomic<std::uint64_t> word_;
+
+  // Read by all, written seldom.
   // The top two bits of `released` when it was last noted; 4, which they never are, if every pass is
   // to be noted.
-  typename P::template Atomic<std::uint64_t> quarter_;
-
-  // Read by rejections and snapshots, written seldom.
-  alignas(64) typename P::template Atomic<std::uint32_t> limit_;
+  alignas(64) typename P::template Atomic<std::uint64_t> quarter_;
+  typename P::template Atomic<std::uint32_t> limit_;
   typename P::template Atomic<std::uint32_t> reserve_;
   typename P::template Atomic<std::uint32_t> max_queue_;
   typename P::template Atomic<std::uint32_t> queue_reserve_;
   typename P::template Atomic<bool> closed_{false};
   const Fairness fairness_;
   const bool observed_;
-  typename P::template Atomic<std::uint64_t> line_{0};
   typename P::template Atomic<std::uint64_t> anchor_{0};  // `released` in 64 bits, at most 2^30 releases ago
   typename P::template Atomic<std::uint32_t> begun_{0};
   typename P::template Atomic<std::uint32_t> ended_{0};
   typename P::template Atomic<std::int64_t> heavy_{0};  // sum of (cost - 1) over permits in flight
   typename P::template Atomic<std::uint64_t> failed_{0};
 
-  // Guarded by mutex_.
+  // Guarded by mutex_; line_ is also read without it.
   alignas(64) mutable typename P::Mutex mutex_;
+  typename P::template Atomic<std::uint64_t> line_{0};
   List tiers_[kPriorities];
   Waiter* poked_ = nullptr;
   Drain* drains_ = nullptr;
