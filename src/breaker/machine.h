@@ -1,0 +1,106 @@
+// machine.h - the breaker's decisions, without threads: time, dice and the counts of the window are arguments.
+//
+//   Machine m(rules, BreakerMode::automatic, now);
+//   m.judge({.calls = 100, .failures = 60}, now, dice);        // opens
+//   m.admit(m.next_probe(), dice);                             // half open, and the first probe
+//
+// Threads: one at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "breaker/windows.h"
+#include "bulkhead/breaker.h"
+
+namespace bulkhead::breaker {
+
+struct Rules {
+  std::uint64_t minimum_calls;
+  double failure_rate, slow_call_rate, half_open_failure_rate;
+  std::chrono::nanoseconds open_for, max_open, probe_lease;
+  double backoff, jitter;
+  std::uint32_t half_open_calls;
+
+  static Rules of(const BreakerOptions& options);
+};
+
+// True if `bad` of `calls` is this share or more. A share such as 2/3 is a little off in binary: it
+// counts as reached by the number it was meant for.
+inline bool reaches(std::uint64_t bad, std::uint64_t calls, double share) {
+  return static_cast<double>(bad) >= share * static_cast<double>(calls) * (1 - 1e-12);
+}
+
+// Invariants:
+//  M1 A change of state begins a new generation; leases belong to the generation, and end with it.
+//  M2 While half open, results + leases <= half_open_calls (unless an update made that smaller), and the
+//     state is left as soon as the results decide.
+//  M3 Open and half open always end: open at `next_probe`, each lease at its time.
+class Machine {
+ public:
+  Machine(const Rules& rules, BreakerMode mode, TimePoint now);
+
+  struct Admission {
+    std::uint32_t probe = 0;
+    bool ordinary = false;  // it is closed: neither a probe nor refused
+    std::chrono::nanoseconds retry_after{};
+  };
+  // In automatic mode. `dice` is from [0, 1).
+  Admission admit(TimePoint now, double dice);
+  // False: the lease had ended, or never was.
+  bool complete_probe(std::uint32_t probe, CallVerdict verdict, bool slow, TimePoint now, double dice);
+  // What the window says, if it says that it should open.
+  std::optional<BreakerReason> verdict(const Counts& counts) const;
+  // Opens if it is closed and the window says so.
+  bool judge(const Counts& counts, TimePoint now, double dice);
+
+  void set_mode(BreakerMode mode, TimePoint now);
+  void reset(TimePoint now) { close(BreakerReason::reset, now); }
+  void renew(TimePoint now);  // the window changed its shape; matters only while closed
+  void update(const Rules& rules, TimePoint now, double dice);
+
+  const Rules& rules() const { return rules_; }
+  BreakerState state() const { return state_; }
+  BreakerMode mode() const { return mode_; }
+  BreakerReason reason() const { return reason_; }
+  std::uint64_t generation() const { return generation_; }
+  TimePoint since() const { return since_; }
+  std::chrono::nanoseconds open_time() const { return open_time_; }
+  std::uint64_t opens() const { return opens_; }
+  std::uint32_t opens_in_a_row() const { return in_a_row_; }
+  const Counts& probe_results() const { return results_; }
+  std::uint32_t probes_in_flight() const { return static_cast<std::uint32_t>(leases_.size()); }
+  // Before this, admit() would refuse and change nothing.
+  TimePoint next_probe() const;
+
+ private:
+  struct Lease {
+    std::uint32_t probe;
+    TimePoint until;
+  };
+
+  void enter(BreakerState state, BreakerReason reason, TimePoint now);
+  void open(BreakerReason reason, TimePoint now, double dice);
+  void close(BreakerReason reason, TimePoint now);
+  void expire(TimePoint now, double dice);
+  // The results decide, or nothing does yet. `failed` is the reason if they failed.
+  void decide(BreakerReason failed, TimePoint now, double dice);
+
+  Rules rules_;
+  BreakerMode mode_;
+  BreakerState state_ = BreakerState::closed;
+  BreakerReason reason_ = BreakerReason::created;
+  std::uint64_t generation_ = 1;  // never 0: that is an empty slot of a window
+  TimePoint since_;
+  TimePoint probe_at_ = no_deadline;
+  std::chrono::nanoseconds open_time_{};
+  std::uint64_t opens_ = 0;
+  std::uint32_t in_a_row_ = 0;
+  std::uint32_t last_probe_ = 0;
+  Counts results_;  // of the probes of this generation
+  std::vector<Lease> leases_;
+};
+
+}  // namespace bulkhead::breaker
