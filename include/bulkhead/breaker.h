@@ -1,27 +1,27 @@
-// breaker.h - stops calling what mostly fails or is too slow, and finds out carefully when to call it again.
+// breaker.h - stops calling what mostly fails or is too slow, and finds out when to call it again.
 //
 //   bulkhead::Breaker payments{{.name = "payments", .window_calls = 50, .open_for = 5s}};
-//   auto receipt = payments.run([&] { return pay(); });        // Result<Receipt>; a throw counts as failure
-//   if (!receipt) reply(503, receipt.error().retry_after);     // breaker_open
+//   auto receipt = payments.run([&] { return pay(); });      // Result<Receipt>; a throw is a failure
+//   if (!receipt) reply(503, receipt.error().retry_after);   // breaker_open
 //
 // In parts, for those who compose it:
 //
 //   if (auto pass = payments.admit()) payments.complete(*pass, CallVerdict::failure, took);
 //
 // Closed: calls go through and are counted. When at least `minimum_calls` are in the window and the share
-// of failures, or of slow calls, reaches its threshold, it opens: calls are refused for `open_for`. Then it
-// is half open: at most `half_open_calls` probes go through, and as soon as their results cannot but end
-// above or below the threshold, it opens again (for longer, with `backoff`) or closes.
+// of failures, or of slow calls, reaches its threshold, it opens: calls are refused for `open_for`. Then
+// it is half open: at most `half_open_calls` probes go through, and as soon as their results cannot but
+// end above or below the threshold, it opens again (for longer, with `backoff`) or closes.
 //
 // Threads: every member may be called from any thread, also from the hook.
-// Promises: a result counts only in the generation it was admitted in, so what was started before a change of
-//   state decides nothing after it. A pass is completed at most once; a second completion of a probe is
-//   ignored. An ignored probe gives its place back. A probe that does not come back within `probe_lease`
-//   counts as failed, so a hung one cannot keep the breaker half open.
+// Promises: a result counts only in the generation it was admitted in, so what was started before a
+//   change of state decides nothing after it. No more probes at once than `half_open_calls`, and each
+//   counts once. An ignored probe gives its place back. A probe that does not come back within
+//   `probe_lease` counts as failed, so a hung one cannot keep the breaker half open.
 // Not promised: that no call slips through while it trips; that a probe has really ended when its lease
 //   has. docs/design/breaker.md says how exact the windows are when threads race.
 // Cost: closed, admit() is one relaxed load, complete() takes no lock: one atomic addition and two loads
-//   while all goes well. A refusal is two loads and a count. Probes and changes of state take a short lock.
+//   while all goes well. A refusal is two loads and a count. Probes and changes of state take a lock.
 #pragma once
 
 #include <atomic>
@@ -174,7 +174,8 @@ class Breaker {
 
   using Admission = std::expected<BreakerPass, BreakerRefusal>;
 
-  // Every pass must be completed, with CallVerdict::ignored if the call did not take place or was cancelled.
+  // Every pass must be completed, once, with CallVerdict::ignored if the call did not take place or was
+  // cancelled.
   Admission admit() noexcept {
     const std::uint64_t word = look();
     if (!(word & kAsk)) [[likely]]
@@ -187,8 +188,8 @@ class Breaker {
       return BreakerPass{.generation = word >> kFlags};
     return ask(now);
   }
-  // Without `now` the clock is read only if the result may matter at a certain time: probes, time windows,
-  // opening.
+  // Without `now` the clock is read only if the result may matter at a certain time: probes, time
+  // windows, opening.
   void complete(BreakerPass pass, CallVerdict verdict, std::chrono::nanoseconds took) noexcept;
   void complete(BreakerPass pass, CallVerdict verdict, std::chrono::nanoseconds took, TimePoint now) noexcept;
 
@@ -196,9 +197,9 @@ class Breaker {
   template <class F, class J = std::remove_const_t<decltype(no_opinion)>>
   auto run(F&& fn, const J& judge = no_opinion);
 
-  // Settings in force from the next call on. What is counted stays, unless the shape of the window changes;
-  // a probe out keeps its lease. `name`, `clock`, `seed`, `on_transition` and `mode` stay as they are.
-  // std::invalid_argument as in the constructor, and then nothing has changed.
+  // Settings in force from the next call on. What is counted stays, unless the shape of the window
+  // changes; a probe out keeps its lease. `name`, `clock`, `seed`, `on_transition` and `mode` stay as
+  // they are. std::invalid_argument as in the constructor, and then nothing has changed.
   void update(const BreakerOptions& options);
   void set_mode(BreakerMode mode) noexcept;  // back to automatic: closed, with an empty window
   void reset() noexcept;                     // closed, with an empty window; the mode stays

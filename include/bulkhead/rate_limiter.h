@@ -1,4 +1,4 @@
-// rate_limiter.h - lets at most so many calls begin per second, with a burst; a refusal says when to come back.
+// rate_limiter.h - lets so many calls begin per second, with a burst; a refusal says when to come back.
 //
 //   bulkhead::RateLimiter mail{{.name = "mail", .rate = 100, .per = 1s, .burst = 20}};
 //   if (auto ticket = mail.try_take()) send();
@@ -7,16 +7,16 @@
 //   auto ticket = mail.reserve({.max_wait = 50ms});            // takes its turn now, to be used then
 //   if (ticket) timer.at(ticket->at, send);                    // nobody sleeps in here
 //
-// A token bucket: it holds `burst` tokens, gets `rate` new ones every `per`, evenly, and a call takes its cost.
+// A token bucket: it holds `burst` tokens, gets `rate` new ones every `per`, evenly; a call takes its cost.
 //
 // Threads: every member may be called from any thread.
-// Promises: over any time t, at most burst + t * rate / per tokens are taken, whatever the threads do. A call
-//   that is refused takes nothing. A cost above the burst is refused for ever, and told so. Clocks may idle
-//   for years; after a step back of the clock it takes at most one refill of the bucket and the longest wait
-//   granted until calls go through again.
+// Promises: over any time t, at most burst + t * rate / per tokens are taken, whatever the threads do. A
+//   call that is refused takes nothing. A cost above the burst is refused for ever, and told so. Clocks
+//   may idle for years; after a step back of the clock it takes at most one refill of the bucket and the
+//   longest wait granted until calls go through again.
 // Not promised: order between threads. The rate is kept to 1/64 ns per call, always on the slow side: of
 //   1'000'000'000 calls a second up to 1.6 % may be missing, of a million a second nothing to speak of.
-// Cost: one compare-exchange and a count; a refusal only reads the word. Nothing allocates, nobody sleeps.
+// Cost: one compare-exchange and a count; a refusal only reads the word. Nothing allocates or sleeps.
 #pragma once
 
 #include <atomic>
@@ -79,8 +79,8 @@ class RateLimiter {
   Taken reserve(const ReserveOptions& options, TimePoint now) noexcept;
   Taken reserve(const ReserveOptions& options) noexcept { return reserve(options, clock_.now()); }
 
-  // Gives back the tokens of a call that did not take place. False, and no effect, for a ticket cancelled
-  // before, and when others have reserved later times meanwhile: theirs cannot be moved.
+  // Gives back the tokens of a call that did not take place. False, and no effect, for a ticket
+  // cancelled before, and when others have reserved later times meanwhile: theirs cannot be moved.
   bool cancel(RateTicket& ticket, TimePoint now) noexcept;
   bool cancel(RateTicket& ticket) noexcept { return cancel(ticket, clock_.now()); }
 

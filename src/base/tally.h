@@ -1,5 +1,5 @@
-// tally.h - counters that many threads raise and few read: mostly one thread per stripe, which then needs no
-// atomic addition. The last stripe is for all the other threads.
+// tally.h - counters that many threads raise and few read: mostly one thread per stripe, which then
+// needs no atomic addition. The last stripe is for all the other threads.
 //
 //   base::Tally<2> tally;
 //   tally.add(0);          // exact, a few loads and a store

@@ -70,10 +70,10 @@ std::uint64_t some_seed() noexcept {
 
 // Invariants:
 //  B1 The machine and the dice are used under the lock only. `word` and `retry_at` are copies of
-//     what the machine says, written under the lock; whoever decides anything by them that matters takes the
-//     lock and asks the machine.
-//  B2 A window begins its generation before the word shows it, and the word is read with acquire before a
-//     result is recorded: a result never meets a window of an earlier generation than its own.
+//     what the machine says, written under the lock; whoever decides anything by them that matters takes
+//     the lock and asks the machine.
+//  B2 A window begins its generation before the word shows it, and the word is read with acquire before
+//     a result is recorded: a result never meets a window of an earlier generation than its own.
 //  B3 Hooks run outside the lock.
 class BreakerCore {
  public:
@@ -243,7 +243,8 @@ class BreakerCore {
     });
   }
 
-  // The thresholds, for a look without the lock; read one by one, because what they say is checked under it.
+  // The thresholds, for a look without the lock; read one by one, because what they say is checked under
+  // it.
   bool over(const Counts& c) const noexcept {
     if (c.calls < minimum_.load(std::memory_order_relaxed)) return false;
     return breaker::reaches(c.failures, c.calls, failure_rate_.load(std::memory_order_relaxed)) ||

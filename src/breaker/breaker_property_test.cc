@@ -1,6 +1,6 @@
 // Random sequences of calls, results, waits and switches, on the breaker and on a model that keeps every
-// result in a list and every probe in another. The model knows nothing of words, rings or generations: it
-// throws away what belongs to an earlier period.
+// result in a list and every probe in another. The model knows nothing of words, rings or generations:
+// it throws away what belongs to an earlier period.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -264,7 +264,8 @@ void check(const std::vector<Command>& commands, BreakerOptions options) {
 
 class BreakerProperty : public testing::TestWithParam<BreakerWindow> {};
 
-// A failing sequence shrinks to the shortest; RC_PARAMS="seed=... max_success=..." repeats or lengthens a run.
+// A failing sequence shrinks to the shortest; RC_PARAMS="seed=... max_success=..." repeats or lengthens
+// a run.
 TEST_P(BreakerProperty, DoesWhatTheModelDoes) {
   model::check_property([] {
     BreakerOptions o{.window = GetParam(),

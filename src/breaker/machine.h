@@ -1,4 +1,5 @@
-// machine.h - the breaker's decisions, without threads: time, dice and the counts of the window are arguments.
+// machine.h - the breaker's decisions, without threads: time, dice and the counts of the window are
+// arguments.
 //
 //   Machine m(rules, BreakerMode::automatic, now);
 //   m.judge({.calls = 100, .failures = 60}, now, dice);        // opens

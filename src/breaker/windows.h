@@ -1,9 +1,9 @@
-// windows.h - the results of recent calls, recorded without a lock: of the last n, or of the last n seconds.
+// windows.h - the results of recent calls, recorded without a lock: of the last n, or of a stretch of time.
 //
-// A window belongs to a generation; begin() starts the next one by changing the tag that results must carry,
-// so nothing has to be cleared, and a result of an earlier generation finds no place even if its thread
-// slept in the middle of record(). begin(), resize() and set_width() are for one thread at a time (the
-// breaker's lock); the rest is for any.
+// A window belongs to a generation; begin() starts the next one by changing the tag that results must
+// carry, so nothing has to be cleared, and a result of an earlier generation finds no place even if its
+// thread slept in the middle of record(). begin(), resize() and set_width() are for one thread at a time
+// (the breaker's lock); the rest is for any.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,15 @@ struct CallResult {
 };
 
 // Invariants:
-//  C1 A slot holds the result of one call and the generation it belongs to; a slot of another generation is
-//     empty. Slots change by compare-exchange only.
-//  C2 Whoever changed a slot adds the difference to `totals_`. So once nobody is inside record(), the totals
-//     are the sum of the slots, in whatever order the additions came; before that they are an estimate, and
-//     count() counts the slots. The bias keeps a difference that comes early from borrowing.
-//  C3 Nobody waits for anybody. A thread that sleeps between taking its place and filling it, while the whole
-//     window goes by, puts an old result over a newer one: one result of the window is then older than n calls.
+//  C1 A slot holds the result of one call and the generation it belongs to; a slot of another generation
+//     is empty. Slots change by compare-exchange only.
+//  C2 Whoever changed a slot adds the difference to `totals_`. So once nobody is inside record(), the
+//     totals are the sum of the slots, in whatever order the additions came; before that they are an
+//     estimate, and count() counts the slots. The bias keeps a difference that comes early from
+//     borrowing.
+//  C3 Nobody waits for anybody. A thread that sleeps between taking its place and filling it, while the
+//     whole window goes by, puts an old result over a newer one: one result of the window is then older
+//     than n calls.
 //  C4 A ring is never freed while the window lives, and is replaced only by a larger one: all of them
 //     together are at most twice the largest.
 class CallWindow {
@@ -94,7 +96,8 @@ class CallWindow {
   }
 
  private:
-  // A slot: generation (30 bits), slow, failure. The totals: generation (16 bits), calls, slow, failures.
+  // A slot: generation (30 bits), slow, failure. The totals: generation (16 bits), calls, slow,
+  //   failures.
   static constexpr std::uint32_t kFailure = 1, kSlow = 2, kTag = 4;
   static constexpr std::uint64_t kBias = 1 << 14;
   static constexpr unsigned kShift = 47;  // 32 bits of a place and 15 of a size
@@ -105,7 +108,8 @@ class CallWindow {
     std::atomic<std::uint32_t> size{1};
     std::atomic<std::uint64_t> reciprocal{0};  // 2^47 / size, rounded up
 
-    // n % size by multiplication. Read beside a resize() the two may not match; it is below size even then.
+    // n % size by multiplication. Read beside a resize() the two may not match; it is below size even
+    // then.
     std::uint32_t place(std::uint32_t n) const noexcept {
       const std::uint64_t fraction =
           (reciprocal.load(std::memory_order_relaxed) * n) & ((1ull << kShift) - 1);
@@ -139,15 +143,15 @@ class CallWindow {
   std::vector<std::unique_ptr<Ring>> rings_;
 };
 
-// Ten buckets of a tenth of the window each. A bucket's words carry the generation and the tick (the number
-// of the tenth since the clock began) they count, so a bucket of another time is empty and is taken over by
-// the first result of its new tick.
+// Ten buckets of a tenth of the window each. A bucket's words carry the generation and the tick (the
+// number of the tenth since the clock began) they count, so a bucket of another time is empty and is
+// taken over by the first result of its new tick.
 //
 // Invariants:
 //  T1 A word counts results of one tick of one generation only; it changes by compare-exchange.
 //  T2 A result older than what its bucket already counts is dropped: it is a whole window old.
-//  T3 Ticks are compared by 22 bits. Whoever sees more than a quarter of their range go by empties the buckets
-//     first, under a lock: after that long nothing else is going on here.
+//  T3 Ticks are compared by 22 bits. Whoever sees more than a quarter of their range go by empties the
+//     buckets first, under a lock: after that long nothing else is going on here.
 class TimeWindow {
  public:
   static constexpr std::uint64_t kBuckets = 10;
@@ -211,7 +215,8 @@ class TimeWindow {
     if (tick <= last) return;
     if (tick - last > kTickMask / 4) [[unlikely]]
       empty(tick);
-    // A plain store: two threads at the turn of a tick may leave the older one, which the next call repairs.
+    // A plain store: two threads at the turn of a tick may leave the older one, which the next call
+    //   repairs.
     last_tick_.store(tick, std::memory_order_release);
   }
 

@@ -1,9 +1,10 @@
 // gcra.h - the token bucket as one number: the time at which the bucket would be full again.
 //
-// That time ("full at") is at or before now when the bucket is full; each token taken moves it one interval
-// on, and it may be at most a burst of intervals ahead. So taking is one compare-exchange, and refilling is
-// nothing at all. Times are in ticks of 1/64 ns and wrap around: only differences count, and those are right
-// while the bucket is touched once in four years. A wait beyond that cannot arise: options are checked.
+// That time ("full at") is at or before now when the bucket is full; each token taken moves it one
+// interval on, and it may be at most a burst of intervals ahead. So taking is one compare-exchange, and
+// refilling is nothing at all. Times are in ticks of 1/64 ns and wrap around: only differences count,
+// and those are right while the bucket is touched once in four years. A wait beyond that cannot arise:
+// options are checked.
 //
 // Threads: Terms and the functions are values.
 #pragma once
@@ -31,7 +32,8 @@ inline std::chrono::nanoseconds ns_of(std::int64_t ticks) noexcept {  // rounded
   return std::chrono::nanoseconds(ticks / kTicks + (ticks % kTicks > 0 ? 1 : 0));
 }
 
-// What a token costs, and a full bucket. The interval is rounded up to whole ticks: never faster than asked.
+// What a token costs, and a full bucket. The interval is rounded up to whole ticks: never faster than
+// asked.
 struct Terms {
   std::int64_t one = 1, full = 1;
 
@@ -48,7 +50,8 @@ struct Terms {
 inline std::int64_t ahead(std::uint64_t full_at, std::uint64_t now) noexcept {
   return std::max<std::int64_t>(static_cast<std::int64_t>(full_at - now), 0);
 }
-// Further ahead than anything that was taken could make it: the clock has stepped back. What then remains is
+// Further ahead than anything that was taken could make it: the clock has stepped back. What then
+//   remains is
 // to call the bucket empty now, else it would stay closed until the clock has caught up.
 inline bool impossible(std::uint64_t full_at, std::uint64_t now, std::int64_t most) noexcept {
   return static_cast<std::int64_t>(full_at - now) > most;

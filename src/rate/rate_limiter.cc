@@ -41,12 +41,12 @@ RateLimiterOptions checked(RateLimiterOptions o) {
 }  // namespace
 
 // Invariants:
-//  R1 Everything that admission depends on beside the terms is `full_at_`; it changes by compare-exchange
-//     from a value that was checked, so no two calls take the same token.
+//  R1 Everything that admission depends on beside the terms is `full_at_`; it changes by
+//     compare-exchange from a value that was checked, so no two calls take the same token.
 //  R2 It is at most `full` ahead of now after try_take(), and `full + longest_wait` after reserve().
-//  R3 The terms are two words, changed under the lock and read one by one. A call that meets a change may be
-//     charged by the old terms, or by one word of each, once; a charge is at most the `full` it was
-//     compared with, so nothing overflows even then.
+//  R3 The terms are two words, changed under the lock and read one by one. A call that meets a change
+//     may be charged by the old terms, or by one word of each, once; a charge is at most the `full` it
+//     was compared with, so nothing overflows even then.
 class RateLimiterCore {
  public:
   RateLimiterCore(RateLimiterOptions o, TimePoint now)

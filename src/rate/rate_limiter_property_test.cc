@@ -1,6 +1,6 @@
-// Random sequences of takes, reservations, cancellations, waits and updates, on the limiter and on a token
-// bucket kept in the plainest way: a number of tokens and the time it was last looked at. Beside that, the
-// promise itself: over no stretch of time more than burst + time * rate tokens.
+// Random sequences of takes, reservations, cancellations, waits and updates, on the limiter and on a
+// token bucket kept in the plainest way: a number of tokens and the time it was last looked at. Beside
+// that, the promise itself: over no stretch of time more than burst + time * rate tokens.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
