@@ -11,9 +11,9 @@
 //
 // Threads: every member may be called from any thread.
 // Promises: over any time t, at most burst + t * rate / per tokens are taken, whatever the threads do. A
-//   call that is refused takes nothing. A cost above the burst is refused for ever, and told so. Clocks
-//   may idle for years; after a step back of the clock it takes at most one refill of the bucket and the
-//   longest wait granted until calls go through again.
+//   call that is refused takes nothing. A cost above the burst is refused for ever, and told so. A clock
+//   may idle for years. If it steps back by more than a minute, calls go through again after one refill
+//   of the bucket and the longest wait granted; a smaller step is waited out.
 // Not promised: order between threads. The rate is kept to 1/64 ns per call, always on the slow side: of
 //   1'000'000'000 calls a second up to 1.6 % may be missing, of a million a second nothing to speak of.
 // Cost: one compare-exchange and a count; a refusal only reads the word. Nothing allocates or sleeps.
@@ -79,10 +79,9 @@ class RateLimiter {
   Taken reserve(const ReserveOptions& options, TimePoint now) noexcept;
   Taken reserve(const ReserveOptions& options) noexcept { return reserve(options, clock_.now()); }
 
-  // Gives back the tokens of a call that did not take place. False, and no effect, for a ticket
-  // cancelled before, and when others have reserved later times meanwhile: theirs cannot be moved.
-  bool cancel(RateTicket& ticket, TimePoint now) noexcept;
-  bool cancel(RateTicket& ticket) noexcept { return cancel(ticket, clock_.now()); }
+  // Gives back the tokens of a call that did not take place, as if it had never come. False, and no effect:
+  // cancelled before, or somebody has taken tokens since, and was told when because of this one.
+  bool cancel(RateTicket& ticket) noexcept;
 
   // In force at once. Tokens that are there stay, up to the new burst; so do promised ones.
   // std::invalid_argument as in the constructor, and then nothing has changed. `name` and `clock` stay.

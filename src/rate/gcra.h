@@ -22,6 +22,8 @@ inline constexpr std::int64_t kDay = 86'400'000'000'000 * kTicks;
 inline constexpr std::int64_t kMostBurst = 400 * kDay;  // a full bucket's worth of time
 inline constexpr std::int64_t kMostWait = 400 * kDay;   // of a reservation
 
+inline constexpr std::int64_t kStep = 60'000'000'000 * kTicks;  // a step back of the clock
+
 inline std::uint64_t ticks_of(TimePoint t) noexcept {
   return static_cast<std::uint64_t>(t.time_since_epoch().count()) * kTicks;
 }
@@ -50,9 +52,9 @@ struct Terms {
 inline std::int64_t ahead(std::uint64_t full_at, std::uint64_t now) noexcept {
   return std::max<std::int64_t>(static_cast<std::int64_t>(full_at - now), 0);
 }
-// Further ahead than anything that was taken could make it: the clock has stepped back. What then
-//   remains is
-// to call the bucket empty now, else it would stay closed until the clock has caught up.
+// Further ahead than anything that was taken could make it, by more than a minute: the clock has stepped
+// back. What then remains is to call the bucket empty now, else it would stay closed until the clock has
+// caught up. (Less than a minute may be a thread that slept after it had read the clock.)
 inline bool impossible(std::uint64_t full_at, std::uint64_t now, std::int64_t most) noexcept {
   return static_cast<std::int64_t>(full_at - now) > most;
 }

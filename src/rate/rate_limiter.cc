@@ -65,7 +65,7 @@ class RateLimiterCore {
         return refuse({.never = true});
       }
       const std::int64_t charge = cost * terms.one;
-      if (rate::impossible(full_at, now, terms.full + longest())) [[unlikely]] {
+      if (rate::impossible(full_at, now, terms.full + longest() + rate::kStep)) [[unlikely]] {
         full_at_.compare_exchange_weak(full_at, now + static_cast<std::uint64_t>(terms.full),
                                        std::memory_order_relaxed);
         full_at = full_at_.load(std::memory_order_relaxed);
@@ -88,17 +88,14 @@ class RateLimiterCore {
     }
   }
 
-  bool cancel(RateTicket& ticket, TimePoint at) noexcept {
+  // Only the last: others were told what they were told because of this one. Giving its tokens to newcomers
+  // would let them go together with those who come after it, or use what would have run over meanwhile.
+  bool cancel(RateTicket& ticket) noexcept {
     const std::uint64_t charge = std::exchange(ticket.charge, 0);
-    if (charge == 0) return false;
-    const std::uint64_t now = rate::ticks_of(at);
-    std::uint64_t full_at = full_at_.load(std::memory_order_relaxed);
-    do {
-      // Others wait for tokens that come after these: what is given back now would be used twice, by a
-      // newcomer and at the time promised to them.
-      const auto used = static_cast<std::int64_t>(full_at - now);
-      if (full_at != ticket.mark && used > full_.load(std::memory_order_relaxed)) return false;
-    } while (!full_at_.compare_exchange_weak(full_at, full_at - charge, std::memory_order_relaxed));
+    std::uint64_t full_at = ticket.mark;
+    if (charge == 0 ||
+        !full_at_.compare_exchange_strong(full_at, full_at - charge, std::memory_order_relaxed))
+      return false;
     tally_.add(kCancelled);
     return true;
   }
@@ -193,7 +190,7 @@ RateLimiter::Taken RateLimiter::try_take(std::uint32_t cost, TimePoint now) noex
 RateLimiter::Taken RateLimiter::reserve(const ReserveOptions& options, TimePoint now) noexcept {
   return core_->take(options.cost, rate::ticks_of(options.max_wait), now);
 }
-bool RateLimiter::cancel(RateTicket& ticket, TimePoint now) noexcept { return core_->cancel(ticket, now); }
+bool RateLimiter::cancel(RateTicket& ticket) noexcept { return core_->cancel(ticket); }
 
 void RateLimiter::update(const RateLimiterOptions& options, TimePoint now) {
   RateLimiterOptions next = options;
