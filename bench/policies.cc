@@ -1,0 +1,104 @@
+// What the policies add to a call that goes through, beside the bare pair of atomic operations.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/workload.h"
+#include "bench/workloads.h"
+#include "bulkhead/breaker.h"
+#include "bulkhead/rate_limiter.h"
+
+namespace bench {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Time is an argument of the policies; reading it is the caller's expense, and not measured here.
+constexpr bulkhead::TimePoint some_time{1h};
+
+struct Part {
+  std::string name;
+  Loop loop;
+};
+
+Part bare_pair() {
+  auto count = std::make_shared<std::atomic<std::uint64_t>>(0);
+  return {std::string(kFloor), [count](std::uint64_t n) {
+            for (; n > 0; --n) {
+              count->fetch_add(1, std::memory_order_acquire);
+              count->fetch_sub(1, std::memory_order_release);
+            }
+          }};
+}
+
+// One call in `failing` fails, which does not open it; 0: none does.
+Part breaker(std::string name, bulkhead::BreakerWindow window, std::uint64_t failing) {
+  auto b = std::make_shared<bulkhead::Breaker>(bulkhead::BreakerOptions{.name = "bench", .window = window});
+  return {std::move(name), [b, failing](std::uint64_t n) {
+            for (; n > 0; --n) {
+              const auto pass = b->admit(some_time);
+              const bool fails = failing != 0 && n % failing == 0;
+              if (pass)
+                b->complete(*pass, fails ? bulkhead::CallVerdict::failure : bulkhead::CallVerdict::success,
+                            1us, some_time);
+            }
+          }};
+}
+
+Part refusing_breaker() {
+  auto b = std::make_shared<bulkhead::Breaker>(
+      bulkhead::BreakerOptions{.name = "bench", .mode = bulkhead::BreakerMode::forced_open});
+  return {"breaker, refusal", [b](std::uint64_t n) {
+            for (; n > 0; --n) (void)b->admit(some_time);
+          }};
+}
+
+Part rate_limiter(std::string name, bool full) {
+  const std::uint32_t burst = full ? 4'000'000'000 : 1;
+  auto r = std::make_shared<bulkhead::RateLimiter>(
+      bulkhead::RateLimiterOptions{.name = "bench", .rate = 1'000'000'000, .burst = burst});
+  auto now = std::make_shared<std::atomic<std::int64_t>>(0);
+  return {std::move(name), [r, now, full](std::uint64_t n) {
+            // A later time for each batch, so that the bucket is never empty, or always.
+            const auto at =
+                bulkhead::TimePoint(std::chrono::nanoseconds(full ? now->fetch_add(1'000'000'000) : 0));
+            for (; n > 0; --n) (void)r->try_take(1, at);
+          }};
+}
+
+}  // namespace
+
+void policies(const Settings& settings, Results& results) {
+  for (const unsigned threads : {1u, 2u}) {
+    Table table{.workload = "policies",
+                .title = "policies, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
+                .unit = "ns",
+                .threads = threads,
+                .permits = 1,
+                .section = "empty",
+                .rows = {}};
+    if (!settings.wants(table.title)) continue;
+    std::vector<Part> parts;
+    parts.push_back(bare_pair());
+    parts.push_back(breaker("breaker, closed, last 100 calls", bulkhead::BreakerWindow::calls, 0));
+    parts.push_back(breaker("the same, one in ten fails", bulkhead::BreakerWindow::calls, 10));
+    parts.push_back(breaker("breaker, closed, time window", bulkhead::BreakerWindow::time, 0));
+    parts.push_back(refusing_breaker());
+    parts.push_back(rate_limiter("rate limiter, taken", true));
+    parts.push_back(rate_limiter("rate limiter, refused", false));
+    std::vector<std::uint64_t> batches;
+    for (const Part& p : parts) batches.push_back(batch_size(p.loop));
+    Team team(threads);
+    const std::int64_t window_ns = settings.quick ? 300'000 : 1'500'000;
+    const auto series = take_turns(table.title, settings.apply({}), parts.size(), [&](std::size_t i) {
+      return measure(team, window_ns, batches[i], parts[i].loop);
+    });
+    for (std::size_t i = 0; i < parts.size(); ++i) table.add(parts[i].name, series[i]);
+    results.push_back(std::move(table));
+  }
+}
+
+}  // namespace bench
