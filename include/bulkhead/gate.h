@@ -87,6 +87,9 @@ class AsyncAcquire;
 namespace detail {
 class Frame;
 class Completions;
+class Backing;
+class MemberGate;
+struct Membership;
 }  // namespace detail
 
 class Gate {
@@ -143,14 +146,15 @@ class Gate {
   void async_acquire(AcquireOptions options, H handler);
 
   // Acquires, calls fn() or fn(std::stop_token) or fn(Permit&), releases; a throw counts as failure and
-  // travels on. Gives Result<what fn returns>. The stop_token is options.stop, passed through.
+  // travels on. Gives Result<what fn returns>. The stop_token is options.stop, passed through; in a member
+  // of a group that lends revocably it also fires when the units are wanted back.
   template <class F>
   auto run(F&& fn, const AcquireOptions& options = {});
 
   // At once and never blocking. Growing admits exactly the waiters that now fit. Shrinking cuts nobody:
   // the calls above the new limit run to their end, and none is admitted until they have. Waiters whose
   // cost can no longer fit are refused; waiters above a smaller max_queue stay. std::invalid_argument
-  // as in the constructor.
+  // as in the constructor, and if the gate is a member of a group, which alone moves its limit.
   void resize(std::uint32_t max_concurrent);
   void resize_queue(std::uint32_t max_queue);
 
@@ -171,10 +175,13 @@ class Gate {
   friend class AcquireWatch;
   friend class detail::Frame;
   friend class detail::Completions;
+  friend class detail::MemberGate;
   using Turnstile = detail::Turnstile<detail::StdPlatform>;
   using Waiter = Turnstile::Waiter;
   using Wakes = Turnstile::Wakes;
   struct Observers;  // hooks, holders: made only when asked for
+
+  Gate(GateOptions options, const detail::Membership* membership);
 
   static bool plain(const AcquireOptions& o) noexcept {
     return o.cost == 1 && o.deadline == no_deadline && !o.stop.stop_possible();
@@ -197,6 +204,8 @@ class Gate {
   Result<Permit> try_acquire_slow(const AcquireOptions& options) noexcept;
   Result<Permit> acquire_slow(const AcquireOptions& options) noexcept;
   void release_slow() noexcept;
+  void release_lent() noexcept;
+  std::stop_token lease(Permit& permit) noexcept;
   void release_observed(Permit::Parts permit) noexcept;
   void count_double_release() noexcept;
 
@@ -205,6 +214,7 @@ class Gate {
                                            Plan& plan) noexcept;
   std::optional<Result<Permit>> at_once(const AcquireOptions& options) noexcept;
   bool pass(const AcquireOptions& options) noexcept;
+  bool borrow(const AcquireOptions& options, bool may_queue) noexcept;
   Result<Permit> conclude(Waiter& w, const AcquireOptions& options) noexcept;
   Rejection refused(Priority priority, Reason reason) noexcept;
   Rejection refused(Priority priority, const Turnstile::Look& look) noexcept;
@@ -215,6 +225,7 @@ class Gate {
   void announce_all(const Wakes& wakes) noexcept;
   static void publish_all(Wakes& wakes) noexcept;
   void tell(Wakes& wakes) noexcept;
+  void tell_lent(Wakes& wakes) noexcept;
   bool withdraw_and_tell(Waiter& w, Reason reason) noexcept;
   template <class F>
   void call_hook(const F& hook) noexcept;
@@ -237,6 +248,7 @@ class Gate {
   const double critical_queue_reserve_;
   const Fairness fairness_;
   const bool measure_;
+  detail::Backing* const backing_;  // where more units may come from: the group; mostly null
   std::unique_ptr<Observers> observers_;
   std::atomic<std::int64_t> mean_hold_{0};
   std::atomic<std::uint64_t> double_releases_{0};
@@ -263,6 +275,10 @@ inline bool Permit::release(Outcome outcome) noexcept {
   if (outcome == Outcome::failure) fail();
   drop();
   return true;
+}
+
+inline std::stop_token Permit::stop_token() noexcept {
+  return (state_ & held) && gate_->backing_ ? gate_->lease(*this) : std::stop_token();
 }
 
 // Handlers and hooks run inside, and may release this very permit, give it a new value or destroy it. So it

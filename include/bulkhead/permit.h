@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <utility>
 
 #include "bulkhead/rejection.h"
@@ -43,6 +44,10 @@ class [[nodiscard]] Permit {
   // Gives the units back now. False, and no effect, if they were given back before.
   inline bool release(Outcome outcome = Outcome::success) noexcept;
 
+  // Fires when the units of this permit are wanted back: it was admitted with what its group has borrowed
+  // for it (Lend::revocable, see group.h). Elsewhere it never fires. The first call allocates.
+  inline std::stop_token stop_token() noexcept;
+
   Gate* gate() const noexcept { return gate_; }
   std::uint32_t cost() const noexcept { return cost_; }
   Priority priority() const noexcept { return priority_; }
@@ -60,14 +65,15 @@ class [[nodiscard]] Permit {
   void drop_observed() noexcept;
   // What a release needs to know, by value: see Gate::blank().
   struct Parts {
-    std::uint32_t cost, holder;
+    std::uint32_t cost, holder, lease;
     std::int64_t sampled_at;
     Priority priority;
     bool failed;
   };
   Parts parts() const noexcept {
     const bool watched = state_ & observed;
-    return {cost_, watched ? holder_ : 0, watched ? sampled_at_ : 0, priority_, (state_ & failed) != 0};
+    return {cost_,     watched ? holder_ : 0, watched ? lease_ : 0, watched ? sampled_at_ : 0,
+            priority_, (state_ & failed) != 0};
   }
   void take(Permit& other) noexcept {
     gate_ = std::exchange(other.gate_, nullptr);
@@ -76,6 +82,7 @@ class [[nodiscard]] Permit {
     state_ = std::exchange(other.state_, std::uint8_t{0});
     if (state_ & observed) {
       holder_ = other.holder_;
+      lease_ = other.lease_;
       sampled_at_ = other.sampled_at_;
     }
   }
@@ -91,6 +98,7 @@ class [[nodiscard]] Permit {
 
   std::int64_t sampled_at_;  // ns; 0: not sampled
   std::uint32_t holder_;     // the entry among the holders + 1; 0: not tracked
+  std::uint32_t lease_;      // what the group knows it by, once it has a stop_token; 0: nothing
 };
 
 }  // namespace bulkhead

@@ -86,6 +86,8 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
   Gate& gate = gate_;
   pinned_ = watch_ != nullptr;
   if (pinned_) gate.pin();
+  const bool member = gate.backing_ != nullptr;
+  if (member) gate.pin();  // the group is asked when this may be gone
   // Before it joins the line, because afterwards it may be decided and gone at any time. Should the time or
   // the stop come first, enter() finds it out.
   if (watch_) watch_->arm(*this, plan.until);
@@ -97,6 +99,7 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
     gate.announce(*this);
   }
   gate.tell(wakes);
+  if (member) gate.unpin();
   return decided;
 }
 

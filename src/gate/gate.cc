@@ -7,8 +7,11 @@
 #include "base/futex.h"
 #include "base/sync_point.h"
 #include "base/text.h"
+#include "gate/backing.h"
 #include "gate/completions.h"
 #include "gate/holders.h"
+#include "gate/lending.h"
+#include "gate/member_gate.h"
 #include "gate/plan.h"
 #include "gate/slow_path.h"
 
@@ -69,7 +72,7 @@ void check(const GateOptions& o) {
 // A share of the limit in whole units: at least the share, but never all of it.
 std::uint32_t units(double share, std::uint32_t limit) {
   const auto wanted = static_cast<std::uint32_t>(std::ceil(share * limit - 1e-9));
-  return std::min(wanted, limit - 1);
+  return limit == 0 ? 0 : std::min(wanted, limit - 1);
 }
 
 std::uint32_t places(double share, std::uint32_t max_queue) {
@@ -100,14 +103,18 @@ ThreadNumber thread_number(std::uint32_t stripes) noexcept {
 
 }  // namespace
 
-Gate::Gate(GateOptions o)
-    : turnstile_({.limit = (check(o), o.max_concurrent),
-                  .reserve = units(o.critical_reserve, o.max_concurrent),
-                  .max_queue = o.max_queue,
-                  .queue_reserve = places(o.critical_queue_reserve, o.max_queue),
-                  .fairness = o.fairness,
-                  .max_barge_ns = o.max_barge.count(),
-                  .observed = any(o.hooks) || o.track_holders || o.measure_service}),
+Gate::Gate(GateOptions options) : Gate(std::move(options), nullptr) {}
+
+Gate::Gate(GateOptions o, const detail::Membership* membership)
+    : turnstile_(
+          {.limit = (check(o), membership ? membership->allotted : o.max_concurrent),
+           .reserve = units(o.critical_reserve, membership ? membership->guaranteed : o.max_concurrent),
+           .max_queue = o.max_queue,
+           .queue_reserve = places(o.critical_queue_reserve, o.max_queue),
+           .fairness = o.fairness,
+           .max_barge_ns = o.max_barge.count(),
+           .observed = any(o.hooks) || o.track_holders || o.measure_service,
+           .ceiling = membership ? membership->ceiling : 0}),
       name_(std::move(o.name)),
       clock_(o.clock ? *o.clock : Clock::steady()),
       deadlines_(o.deadlines ? *o.deadlines : clock_.deadlines()),
@@ -115,7 +122,8 @@ Gate::Gate(GateOptions o)
       critical_reserve_(o.critical_reserve),
       critical_queue_reserve_(o.critical_queue_reserve),
       fairness_(o.fairness),
-      measure_(o.measure_service) {
+      measure_(o.measure_service),
+      backing_(membership ? membership->backing : nullptr) {
   if (!any(o.hooks) && !o.track_holders) return;
   observers_ = std::make_unique<Observers>();
   observers_->hooks = std::move(o.hooks);
@@ -166,6 +174,16 @@ bool Gate::pass(const AcquireOptions& options) noexcept {
   return passed;
 }
 
+// For a member of a group: more units, and this call among them.
+bool Gate::borrow(const AcquireOptions& options, bool may_queue) noexcept {
+  Waiter w;
+  w.cost = std::max(options.cost, 1u);
+  w.tier = options.priority;
+  const auto timeout = options.timeout == gate_default ? max_wait_ : options.timeout;
+  const bool waits = may_queue && turnstile_.max_queue() > 0 && timeout > std::chrono::nanoseconds(0);
+  return backing_->admit(w, waits);
+}
+
 // The decisions that need no place in line, in the order promised in gate.h. Nothing: join the line
 // by the plan.
 std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bool may_queue,
@@ -181,6 +199,7 @@ std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bo
       return Result<Permit>(std::unexpect, refused(priority, Reason::deadline));
   }
   if (pass(options)) return noted(options);
+  if (backing_ && borrow(options, may_queue)) return noted(options);
 
   if (has_deadline && may_queue) plan.terms.mean_hold = mean_hold_.load(std::memory_order_relaxed);
   if (plan.terms.mean_hold == 0) {
@@ -241,7 +260,7 @@ void Gate::acquire_else(Result<Permit>& blank, Turnstile::Pass pass, const Acqui
 
 inline bool Gate::refuse_at_sight(Result<Permit>& blank, Priority priority, bool may_queue) noexcept {
   const auto look = turnstile_.look(priority, 1, may_queue);
-  if (look.verdict == Verdict::pending) return false;
+  if (look.verdict == Verdict::pending || backing_) return false;  // a member asks its group first
   fill(blank, [&] { return Result<Permit>(std::unexpect, refused(priority, look)); });
   return true;
 }
@@ -329,7 +348,7 @@ Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept
     return Result<Permit>(std::unexpect, rejection(detail::reason_of(w.verdict), w.in_flight, w.waiting));
   if (!turnstile_.observed() && w.cost == 1) return blank(w.tier);
   Result<Permit> permit(std::in_place, Permit(this, w.cost, w.tier, Permit::held | Permit::observed));
-  permit->holder_ = 0;
+  permit->holder_ = permit->lease_ = 0;
   permit->sampled_at_ = 0;
   if (observers_ && observers_->holders)
     permit->holder_ = observers_->holders->add(options.label, clock_.now(), w.tier, w.cost, options.where);
@@ -396,15 +415,46 @@ void Gate::publish_all(Wakes& wakes) noexcept {
 
 void Gate::tell(Wakes& wakes) noexcept {
   announce_all(wakes);
+  if (backing_) [[unlikely]]
+    return tell_lent(wakes);
+  publish_all(wakes);
+}
+
+// The line has changed, and with it what the group should do. Whoever that lets in runs after these are told.
+void Gate::tell_lent(Wakes& wakes) noexcept {
+  const detail::Completions::Together all;
+  backing_->settle();
   publish_all(wakes);
 }
 
 // ---- releasing ----
 
 void Gate::release_slow() noexcept {
+  if (backing_) [[unlikely]]
+    return release_lent();
   Wakes wakes;
   turnstile_.after_release(slow_now(), wakes);
   publish_all(wakes);  // only admissions can come of this, and nobody watches them
+}
+
+// In a group the units may be wanted by others. Whoever they let in runs when this gate is no longer needed.
+void Gate::release_lent() noexcept {
+  const detail::Completions::Together all;
+  pin();
+  Wakes wakes;
+  turnstile_.after_release(slow_now(), wakes);
+  backing_->settle();
+  unpin();
+  publish_all(wakes);
+}
+
+std::stop_token Gate::lease(Permit& permit) noexcept {
+  if (!(permit.state_ & Permit::observed)) {
+    permit.state_ |= Permit::observed;
+    permit.holder_ = permit.lease_ = 0;
+    permit.sampled_at_ = 0;
+  }
+  return backing_->lease(permit.lease_, permit.cost_);
 }
 
 void Permit::drop_observed() noexcept {
@@ -415,6 +465,9 @@ void Permit::drop_observed() noexcept {
 
 // The units first, so that nothing that follows can keep them; then the numbers; then the hooks.
 void Gate::release_observed(Permit::Parts permit) noexcept {
+  std::optional<detail::Completions::Together> all;  // see release_lent()
+  if (backing_) [[unlikely]]
+    all.emplace();
   pin();
   const bool bracket = permit.failed || permit.cost > 1;
   Wakes wakes;
@@ -426,6 +479,10 @@ void Gate::release_observed(Permit::Parts permit) noexcept {
     turnstile_.end();
   }
   if (!quiet) turnstile_.after_release(slow_now(), wakes);
+  if (backing_) [[unlikely]] {
+    if (permit.lease != 0) backing_->end_lease(permit.lease);
+    if (!quiet) backing_->settle();
+  }
   announce_all(wakes);
   if (permit.sampled_at != 0) sample(now_ns() - permit.sampled_at);
   if (permit.holder != 0) observers_->holders->remove(permit.holder);
@@ -450,6 +507,10 @@ void Gate::count_double_release() noexcept { double_releases_.fetch_add(1, std::
 // ---- steering ----
 
 void Gate::resize(std::uint32_t max_concurrent) {
+  if (backing_)
+    base::throw_invalid(base::join(
+        {"bulkhead \"", name_,
+         "\": it is a member of a group, which moves its limit: ", "use Group::update or Group::resize"}));
   check_limit(name_, max_concurrent);
   Wakes wakes;
   turnstile_.resize(max_concurrent, units(critical_reserve_, max_concurrent), slow_now(), wakes);
@@ -472,6 +533,7 @@ void Gate::close() noexcept {
   announce_all(wakes);
   if (observers_ && observers_->hooks.on_close)
     call_hook([&] { observers_->hooks.on_close(event(Priority::normal)); });
+  if (backing_) backing_->settle();
   publish_all(wakes);
 }
 
@@ -496,6 +558,24 @@ bool Gate::drain(TimePoint until) {
     clock_.wait(drain.signal, Waiter::sleeping, until);
   }
   return true;
+}
+
+// ---- as a member of a group ----
+
+std::uint32_t detail::MemberGate::reserve(std::uint32_t guaranteed) const noexcept {
+  return units(critical_reserve_, guaranteed);
+}
+
+void detail::MemberGate::reshape(std::uint32_t guaranteed, std::uint32_t ceiling, Wakes& wakes) noexcept {
+  turnstile_.set_ceiling(ceiling);
+  // Refuses those in line who cost more than that. The limit is moved by the group alone, which is the caller.
+  turnstile_.resize(turnstile_.limit(), reserve(guaranteed), slow_now(), wakes);
+}
+
+void detail::MemberGate::unpin_and_tell(Wakes& wakes) noexcept {
+  announce_all(wakes);
+  unpin();
+  publish_all(wakes);
 }
 
 // ---- looking ----

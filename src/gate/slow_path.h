@@ -29,6 +29,7 @@ Turnstile<P>::Turnstile(const Setup& setup) noexcept
       reserve_(setup.reserve),
       max_queue_(setup.max_queue),
       queue_reserve_(setup.queue_reserve),
+      ceiling_(setup.ceiling),
       fairness_(setup.fairness),
       observed_(setup.observed),
       max_barge_ns_(setup.max_barge_ns) {}
@@ -89,7 +90,9 @@ bool Turnstile<P>::fits(const Waiter& w) const noexcept {
 template <class P>
 bool Turnstile<P>::hopeless(const Waiter& w) const noexcept {
   const std::uint32_t reserve = w.tier == Priority::critical ? 0 : reserve_.load(std::memory_order_relaxed);
-  return w.cost > limit_.load(std::memory_order_relaxed) - reserve;
+  const std::uint32_t limit = limit_.load(std::memory_order_relaxed);
+  const std::uint32_t ceiling = ceiling_.load(std::memory_order_relaxed);
+  return std::int64_t{w.cost} > std::int64_t{ceiling > limit ? ceiling : limit} - reserve;
 }
 
 template <class P>
@@ -167,7 +170,7 @@ void Turnstile<P>::set_quiet(bool quiet) noexcept {
 template <class P>
 bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
   const Waiter* w = head();
-  const bool nobody_waits = !w || (poked_ && !starved(w, now));
+  const bool nobody_waits = !watched_ && owed_ == 0 && (!w || (poked_ && !starved(w, now)));
   const bool quiet = nobody_waits && !drains_ && !closed_.load(std::memory_order_relaxed);
   if (quiet == quiet_) return false;
   set_quiet(quiet);
@@ -271,7 +274,8 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
   }
   if (hopeless(w)) return reject(Reason::concurrency_limit);
   if (terms.may_queue && terms.mean_hold > 0) {
-    const std::int64_t limit = limit_.load(std::memory_order_relaxed);
+    const std::uint32_t now_allowed = limit_.load(std::memory_order_relaxed);
+    const std::uint32_t limit = now_allowed > 0 ? now_allowed : 1;  // 0: a member whose units are all lent
     if (static_cast<double>(ahead) * static_cast<double>(terms.mean_hold) / static_cast<double>(limit) >
         static_cast<double>(terms.time_left))
       return reject(Reason::deadline);

@@ -97,12 +97,38 @@ template <class R>
 using Lifted =
     std::conditional_t<std::is_reference_v<R>, std::reference_wrapper<std::remove_reference_t<R>>, R>;
 
+// Fires when either of two tokens does.
+class EitherStop {
+ public:
+  EitherStop(const std::stop_token& one, std::stop_token other) {
+    if (!other.stop_possible()) {
+      token_ = one;
+    } else if (!one.stop_possible()) {
+      token_ = std::move(other);
+    } else {
+      std::stop_source both;
+      token_ = both.get_token();
+      one_.emplace(one, Forward{both});
+      other_.emplace(std::move(other), Forward{std::move(both)});
+    }
+  }
+  std::stop_token token() const noexcept { return token_; }
+
+ private:
+  struct Forward {
+    std::stop_source to;
+    void operator()() noexcept { to.request_stop(); }
+  };
+  std::stop_token token_;
+  std::optional<std::stop_callback<Forward>> one_, other_;
+};
+
 template <class F>
 decltype(auto) call_protected(F&& fn, const std::stop_token& stop, Permit& permit) {
   if constexpr (std::is_invocable_v<F, Permit&>)
     return std::forward<F>(fn)(permit);
   else if constexpr (std::is_invocable_v<F, std::stop_token>)
-    return std::forward<F>(fn)(stop);
+    return std::forward<F>(fn)(EitherStop(stop, permit.stop_token()).token());
   else
     return std::forward<F>(fn)();
 }

@@ -164,6 +164,7 @@ class Turnstile {
     Fairness fairness = Fairness::fifo;
     std::int64_t max_barge_ns = 500'000;
     bool observed = false;
+    std::uint32_t ceiling = 0;  // see below
   };
   explicit Turnstile(const Setup& setup) noexcept;
   Turnstile(const Turnstile&) = delete;
@@ -233,6 +234,31 @@ class Turnstile {
   void resize_queue(std::uint32_t max_queue, std::uint32_t reserve) noexcept;
   bool close(Wakes& wakes) noexcept;  // true: this call closed it
 
+  // For a member of a group, whose limit is what it is allotted now; defined in src/gate/lending.h.
+  //  M1  owed_ > 0 means that so many units in flight are above the limit and have been called back. Nobody
+  //      is admitted then, and each release takes the lock, where collect() finds what it has repaid.
+  //  M2  While watched_ is set every release takes the lock: another member waits for what becomes free here.
+  // The limit can grow up to the ceiling: what costs more is hopeless, what costs less may wait.
+  void set_ceiling(std::uint32_t ceiling) noexcept { ceiling_.store(ceiling, std::memory_order_relaxed); }
+  struct Lack {
+    bool waits = false;       // somebody is to go first, or it is closed: more units would not help
+    std::uint32_t units = 0;  // so many more would let it in
+  };
+  Lack try_enter(const Waiter& w, std::int64_t now) noexcept;  // no units, and not waits: it has entered
+  void grow(std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept;
+  bool grow_for(const Waiter& w, std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept;
+  std::uint32_t shrink_idle(std::uint32_t most) noexcept;  // takes what is free now, the reserve excepted
+  std::uint32_t call_back(std::uint32_t units,
+                          std::int64_t now) noexcept;  // limit - units; how many were free
+  std::uint32_t collect(std::int64_t now) noexcept;    // called-back units that have come back since
+  void watch(bool on, std::int64_t now) noexcept;
+  struct Hunger {
+    std::uint32_t head = 0;  // units the first in line lacks
+    std::uint32_t line = 0;  // units the whole line lacks, or nearly
+  };
+  Hunger hunger() const noexcept;
+  std::uint32_t ceiling() const noexcept { return ceiling_.load(std::memory_order_relaxed); }
+
   // One thread waiting for the turnstile to be idle: nothing in flight, nobody in line.
   struct Drain {
     Drain* next = nullptr;
@@ -299,6 +325,8 @@ class Turnstile {
   bool settle_quiet(std::int64_t now) noexcept;
   void attend(std::int64_t now, Wakes& wakes) noexcept;
   void check_idle(Wakes& wakes) noexcept;
+  void move_limit(std::int64_t by) noexcept;
+  std::uint32_t repaid() noexcept;
   bool idle() const noexcept;
 
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
@@ -312,6 +340,7 @@ class Turnstile {
   typename P::template Atomic<std::uint32_t> reserve_;
   typename P::template Atomic<std::uint32_t> max_queue_;
   typename P::template Atomic<std::uint32_t> queue_reserve_;
+  typename P::template Atomic<std::uint32_t> ceiling_;  // 0 for an ordinary gate
   typename P::template Atomic<bool> closed_{false};
   const Fairness fairness_;
   const bool observed_;
@@ -328,6 +357,8 @@ class Turnstile {
   Waiter* poked_ = nullptr;
   Drain* drains_ = nullptr;
   bool quiet_ = true;                // mirrors the bit of the word
+  bool watched_ = false;             // see M2
+  std::uint32_t owed_ = 0;           // see M1
   std::uint32_t slow_releases_ = 0;  // see D1; minus `released` of the word while quiet is clear
   const std::int64_t max_barge_ns_;
 };

@@ -1,0 +1,132 @@
+// lending.h - the turnstile as a member of a group: its limit is what it is allotted now, and moves.
+//
+// Like the rest of the slow path every function runs under the turnstile's lock and calls nobody. The group
+// calls them one at a time, under its own lock. The invariants M1 and M2 are in bulkhead/detail/turnstile.h.
+#pragma once
+
+#include "gate/slow_path.h"
+
+namespace bulkhead::detail {
+
+template <class P>
+void Turnstile<P>::move_limit(std::int64_t by) noexcept {
+  begin();
+  word_.fetch_add(static_cast<std::uint64_t>(by), std::memory_order_acq_rel);
+  limit_.store(static_cast<std::uint32_t>(limit_.load(std::memory_order_relaxed) + by),
+               std::memory_order_release);
+  end();
+}
+
+// As in enter(): past the line only if all in it are of a lower tier.
+template <class P>
+typename Turnstile<P>::Lack Turnstile<P>::try_enter(const Waiter& w, std::int64_t now) noexcept {
+  Hold hold(mutex_);
+  const std::uint64_t l = line_.load(std::memory_order_relaxed);
+  const bool behind = line::total(l) > line::below(l, w.tier) && !(loose() && !starved(head(), now));
+  if (behind || closed_.load(std::memory_order_relaxed) || hopeless(w)) return {.waits = true};
+  if (take(w)) return {};
+  const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;
+  const std::int64_t lacks = w.cost - word::room(word_.load(std::memory_order_relaxed)) - reserve;
+  return {.units = lacks > 1 ? static_cast<std::uint32_t>(lacks) : 1};  // room may have come meanwhile
+}
+
+template <class P>
+void Turnstile<P>::grow(std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept {
+  Hold hold(mutex_);
+  move_limit(units);
+  attend(now, wakes);
+}
+
+// The units are for `w`, before anybody in line. If somebody on the fast path was quicker, they stay.
+template <class P>
+bool Turnstile<P>::grow_for(const Waiter& w, std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept {
+  Hold hold(mutex_);
+  move_limit(units);
+  const bool taken = take(w);
+  attend(now, wakes);
+  return taken;
+}
+
+template <class P>
+std::uint32_t Turnstile<P>::shrink_idle(std::uint32_t most) noexcept {
+  Hold hold(mutex_);
+  begin();
+  // A waiter that was woken to try for itself must find what it was woken for: members would else wake each
+  // other for the same unit for ever.
+  const std::int64_t promised = poked_ ? poked_->cost : 0;
+  std::int64_t units = 0;
+  std::uint64_t x = word_.load(std::memory_order_relaxed);
+  do {
+    const std::int64_t free = word::room(x) - promised;
+    units = free < std::int64_t{most} ? free : std::int64_t{most};
+    // acquire: what the call that gave these units back has written is visible to the one that gets them
+  } while (units > 0 && !word_.compare_exchange_weak(x, x - static_cast<std::uint64_t>(units),
+                                                     std::memory_order_acq_rel, std::memory_order_relaxed));
+  if (units > 0)
+    limit_.store(limit_.load(std::memory_order_relaxed) - static_cast<std::uint32_t>(units),
+                 std::memory_order_release);
+  end();
+  return units > 0 ? static_cast<std::uint32_t>(units) : 0;
+}
+
+// What has been paid off owed_, and no longer counts there. Above the limit nobody enters, so it only falls.
+template <class P>
+std::uint32_t Turnstile<P>::repaid() noexcept {
+  // acquire: as in shrink_idle()
+  const std::int64_t above = -word::room(word_.load(std::memory_order_acquire)) -
+                             std::int64_t{reserve_.load(std::memory_order_relaxed)};
+  const std::uint32_t owed = above > 0 ? static_cast<std::uint32_t>(above) : 0;
+  if (owed >= owed_) return 0;
+  const std::uint32_t paid = owed_ - owed;
+  owed_ = owed;
+  return paid;
+}
+
+template <class P>
+std::uint32_t Turnstile<P>::call_back(std::uint32_t units, std::int64_t now) noexcept {
+  Hold hold(mutex_);
+  move_limit(-std::int64_t{units});
+  owed_ += units;
+  if (quiet_) set_quiet(false);  // and look afterwards, so that no release goes unseen
+  const std::uint32_t free = repaid();
+  settle_quiet(now);
+  return free;
+}
+
+template <class P>
+std::uint32_t Turnstile<P>::collect(std::int64_t now) noexcept {
+  Hold hold(mutex_);
+  if (owed_ == 0) return 0;
+  const std::uint32_t paid = repaid();
+  settle_quiet(now);
+  return paid;
+}
+
+// The second look that W3 asks for is the group's: it tries shrink_idle() afterwards.
+template <class P>
+void Turnstile<P>::watch(bool on, std::int64_t now) noexcept {
+  Hold hold(mutex_);
+  watched_ = on;
+  settle_quiet(now);
+}
+
+template <class P>
+typename Turnstile<P>::Hunger Turnstile<P>::hunger() const noexcept {
+  Hold hold(mutex_);
+  const Waiter* first = head();
+  if (!first) return {};
+  const std::int64_t room = word::room(word_.load(std::memory_order_relaxed));
+  const std::int64_t reserve =
+      first->tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;
+  Hunger h;
+  if (first->cost > room + reserve) h.head = static_cast<std::uint32_t>(first->cost - room - reserve);
+  // The costs of the first few; the others count as 1, so that a long line costs no time.
+  std::int64_t sum = waiting();
+  int looked_at = 0;
+  for (const List& tier : tiers_)
+    for (const Waiter* w = tier.first; w && looked_at < 64; w = w->next, ++looked_at) sum += w->cost - 1;
+  if (sum > room) h.line = static_cast<std::uint32_t>(sum - room);
+  return h;
+}
+
+}  // namespace bulkhead::detail

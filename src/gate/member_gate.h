@@ -1,0 +1,43 @@
+// member_gate.h - a gate as its group sees it. For callers it is a gate like any other.
+#pragma once
+
+#include <utility>
+
+#include "bulkhead/gate.h"
+#include "gate/backing.h"
+
+namespace bulkhead::detail {
+
+class MemberGate final : public Gate {
+ public:
+  using Gate::Turnstile;
+  using Gate::Waiter;
+  using Gate::Wakes;
+
+  MemberGate(GateOptions options, const Membership& membership) : Gate(std::move(options), &membership) {}
+
+  // See Turnstile. Under the group's lock.
+  void reshape(std::uint32_t guaranteed, std::uint32_t ceiling, Wakes& wakes) noexcept;
+  void set_ceiling(std::uint32_t ceiling) noexcept { turnstile_.set_ceiling(ceiling); }
+  Turnstile::Lack try_enter(const Waiter& w) noexcept { return turnstile_.try_enter(w, slow_now()); }
+  void grow(std::uint32_t units, Wakes& wakes) noexcept { turnstile_.grow(units, slow_now(), wakes); }
+  bool grow_for(const Waiter& w, std::uint32_t units, Wakes& wakes) noexcept {
+    return turnstile_.grow_for(w, units, slow_now(), wakes);
+  }
+  std::uint32_t shrink_idle(std::uint32_t most) noexcept { return turnstile_.shrink_idle(most); }
+  std::uint32_t call_back(std::uint32_t units) noexcept { return turnstile_.call_back(units, slow_now()); }
+  std::uint32_t collect() noexcept { return turnstile_.collect(slow_now()); }
+  void watch(bool on) noexcept { turnstile_.watch(on, slow_now()); }
+  Turnstile::Hunger hunger() const noexcept { return turnstile_.hunger(); }
+
+  bool closed() const noexcept { return turnstile_.closed(); }
+  std::uint32_t in_flight() const noexcept { return turnstile_.in_flight(); }
+  std::uint32_t reserve(std::uint32_t guaranteed) const noexcept;
+  bool at_ceiling() const noexcept { return turnstile_.limit() >= turnstile_.ceiling(); }
+
+  // Whoever was let in under the group's lock is told after it, and the gate stays until then.
+  void pin() noexcept { Gate::pin(); }
+  void unpin_and_tell(Wakes& wakes) noexcept;
+};
+
+}  // namespace bulkhead::detail

@@ -1,0 +1,187 @@
+#include "bulkhead/group.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/text.h"
+#include "group/ledger.h"
+
+namespace bulkhead {
+
+using group::Ledger;
+using group::Member;
+using group::Part;
+
+namespace {
+
+[[noreturn]] void refuse(std::string_view group, std::string_view problem) {
+  base::throw_invalid(base::join({"group \"", group, "\": ", problem}));
+}
+
+void check_total(std::string_view group, std::uint32_t total) {
+  if (total >= 1 && total <= detail::word::max_limit) return;
+  refuse(group, base::join({"total = ", std::to_string(total), " is out of range: give 1 to ",
+                            std::to_string(detail::word::max_limit)}));
+}
+
+void check_member(std::string_view group, const MemberOptions& m) {
+  if (m.name.empty()) refuse(group, "a member has no name: give each one its own");
+  if (!m.gate.name.empty() && m.gate.name != m.name)
+    refuse(group, base::join({"member \"", m.name, "\" has gate.name = \"", m.gate.name,
+                              "\": leave it out, the gate is called like the member"}));
+  if (m.gate.max_concurrent != 1)
+    refuse(group, base::join({"member \"", m.name, "\" has gate.max_concurrent = ",
+                              std::to_string(m.gate.max_concurrent), ": give guaranteed and max instead"}));
+}
+
+Clock& clock_of(const GroupOptions& o) { return o.clock ? *o.clock : Clock::steady(); }
+
+}  // namespace
+
+struct Group::Core {
+  explicit Core(GroupOptions& o)
+      : name((check_total(o.name, o.total), std::move(o.name))),
+        clock(clock_of(o)),
+        ledger({.total = o.total, .lend = o.lend, .keep = o.keep, .clock = clock}) {}
+  ~Core() {
+    for (const auto& m : ledger.members()) m->gate.close();
+    while (!ledger.members().empty()) {
+      Member& m = *ledger.members().front();
+      m.gate.drain();
+      ledger.take_out(m);
+    }
+  }
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  // The units of all members under this total, and of one that is to be added.
+  std::vector<group::Quota> quotas(std::uint32_t total, const MemberOptions* one_more = nullptr) const {
+    std::vector<Part> parts;
+    for (const auto& m : ledger.members())
+      parts.push_back({m->name, m->gate.closed() ? Share{} : m->guaranteed_share, m->max_share});
+    if (one_more) parts.push_back({one_more->name, one_more->guaranteed, one_more->max});
+    return group::quotas(name, total, parts);
+  }
+  Member& existing(std::string_view member) const {
+    Member* m = ledger.find(member);
+    if (!m) refuse(name, base::join({"it has no member \"", member, "\": add it first, or check the name"}));
+    return *m;
+  }
+  void insert(MemberOptions o, const group::Quota& quota, std::uint32_t allotted) {
+    if (!o.gate.clock) o.gate.clock = &clock;
+    ledger.add(std::make_unique<Member>(ledger, std::move(o), quota, allotted));
+  }
+
+  const std::string name;
+  Clock& clock;
+  Ledger ledger;
+  std::mutex
+      shape;  // held while the total, the shares or the members change; never while waiting for permits
+};
+
+Group::Group(GroupOptions o) {
+  if (o.keep < std::chrono::nanoseconds(0)) refuse(o.name, "keep is negative: give 0 or more");
+  std::vector<Part> parts;
+  for (const MemberOptions& m : o.members) {
+    check_member(o.name, m);
+    for (const Part& other : parts)
+      if (other.name == m.name)
+        refuse(o.name, base::join({"two members are called \"", m.name, "\": give each one its own name"}));
+    parts.push_back({m.name, m.guaranteed, m.max});
+  }
+  check_total(o.name, o.total);
+  const std::vector<group::Quota> quotas = group::quotas(o.name, o.total, parts);
+  core_ = std::make_unique<Core>(o);
+  for (std::size_t i = 0; i < quotas.size(); ++i)
+    core_->insert(std::move(o.members[i]), quotas[i], quotas[i].guaranteed);
+}
+
+Group::~Group() = default;
+
+Gate& Group::member(std::string_view name) { return core_->existing(name).gate; }
+
+Gate* Group::find(std::string_view name) noexcept {
+  Member* m = core_->ledger.find(name);
+  return m ? &m->gate : nullptr;
+}
+
+void Group::resize(std::uint32_t total) {
+  check_total(core_->name, total);
+  const std::lock_guard lock(core_->shape);
+  core_->ledger.reshape(total, core_->quotas(total));
+}
+
+void Group::update(std::string_view member, Share guaranteed, Share max) {
+  const std::lock_guard lock(core_->shape);
+  Member& m = core_->existing(member);
+  const Share old_guaranteed = std::exchange(m.guaranteed_share, guaranteed);
+  const Share old_max = std::exchange(m.max_share, max);
+  std::vector<group::Quota> quotas;
+  {
+    // What does not fit leaves everything as it was.
+    struct Undo {
+      Member* m;
+      Share guaranteed, max;
+      ~Undo() {
+        if (!m) return;
+        m->guaranteed_share = guaranteed;
+        m->max_share = max;
+      }
+    } undo{&m, old_guaranteed, old_max};
+    quotas = core_->quotas(core_->ledger.total());
+    undo.m = nullptr;
+  }
+  core_->ledger.reshape(core_->ledger.total(), quotas);
+}
+
+Gate& Group::add(MemberOptions o) {
+  check_member(core_->name, o);
+  const std::lock_guard lock(core_->shape);
+  if (core_->ledger.find(o.name))
+    refuse(core_->name, base::join({"it has a member \"", o.name, "\" already: remove that first"}));
+  std::vector<group::Quota> quotas = core_->quotas(core_->ledger.total(), &o);
+  const group::Quota mine = quotas.back();
+  const std::string name = o.name;
+  core_->insert(std::move(o), mine, 0);
+  core_->ledger.reshape(core_->ledger.total(), quotas);  // shares in per cent are rounded together
+  return core_->existing(name).gate;
+}
+
+bool Group::remove(std::string_view name, TimePoint until) {
+  Member* m = nullptr;
+  {
+    const std::lock_guard lock(core_->shape);
+    m = core_->ledger.find(name);
+    if (!m || std::exchange(m->removing, true)) return false;
+  }
+  m->gate.close();
+  const bool drained = m->gate.drain(until);
+  std::unique_ptr<Member> out;  // its gate waits for those who are still on their way out of it
+  {
+    const std::lock_guard lock(core_->shape);
+    if (drained)
+      out = core_->ledger.take_out(*m);
+    else
+      m->removing = false;
+    core_->ledger.reshape(core_->ledger.total(), core_->quotas(core_->ledger.total()));
+  }
+  return drained;
+}
+
+std::string_view Group::name() const noexcept { return core_->name; }
+
+GroupSnapshot Group::snapshot() const {
+  GroupSnapshot s;
+  s.name = core_->name;
+  core_->ledger.fill(s);
+  return s;
+}
+
+const GroupSnapshot::Member* GroupSnapshot::find(std::string_view member) const noexcept {
+  for (const Member& m : members)
+    if (m.name == member) return &m;
+  return nullptr;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,82 @@
+#include "group/shares.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "base/text.h"
+
+namespace bulkhead::group {
+namespace {
+
+constexpr double slack = 1e-6;  // per cent such as 33.3 + 33.3 + 33.4 are sums of doubles
+
+[[noreturn]] void refuse(std::string_view group, std::string_view member, std::string_view setting,
+                         std::string_view problem) {
+  base::throw_invalid(
+      base::join({"group \"", group, "\", member \"", member, "\": ", setting, " ", problem}));
+}
+
+void check(std::string_view group, std::string_view member, std::string_view setting, const Share& share) {
+  if (share.percent != 0 && share.units != 0)
+    refuse(group, member, setting, "is given in per cent and in units: give one of them");
+  if (!(share.percent >= 0 && share.percent <= 100))
+    refuse(group, member, setting, "is out of range: give 0 to 100 per cent");
+}
+
+double exact(const Share& share, std::uint32_t total) { return share.percent / 100 * total; }
+
+std::uint32_t largest(const Share& max, std::uint32_t total) {
+  if (max.units != 0) return std::min(max.units, total);
+  return static_cast<std::uint32_t>(std::ceil(exact(max, total) - slack));
+}
+
+}  // namespace
+
+std::vector<Quota> quotas(std::string_view group, std::uint32_t total, const std::vector<Part>& parts) {
+  std::vector<Quota> result(parts.size());
+  std::vector<std::size_t> by_remainder;
+  double whole = 0;
+  std::int64_t left = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Part& p = parts[i];
+    check(group, p.name, "guaranteed", p.guaranteed);
+    check(group, p.name, "max", p.max);
+    result[i].guaranteed = p.guaranteed.units;
+    if (p.guaranteed.percent == 0) continue;
+    whole += exact(p.guaranteed, total);
+    result[i].guaranteed = static_cast<std::uint32_t>(exact(p.guaranteed, total) + slack);
+    left -= result[i].guaranteed;
+    by_remainder.push_back(i);
+  }
+  left += static_cast<std::int64_t>(whole + slack);
+  const auto remainder = [&](std::size_t i) {
+    return std::llround((exact(parts[i].guaranteed, total) - result[i].guaranteed) / slack);
+  };
+  std::stable_sort(by_remainder.begin(), by_remainder.end(),
+                   [&](std::size_t a, std::size_t b) { return remainder(a) > remainder(b); });
+  for (std::size_t i = 0; left > 0; ++i, --left) ++result[by_remainder[i]].guaranteed;
+
+  std::uint64_t sum = 0;
+  for (const Quota& q : result) sum += q.guaranteed;
+  if (sum > total)
+    base::throw_invalid(
+        base::join({"group \"", group, "\": the guarantees add up to ", std::to_string(sum),
+                    " of total = ", std::to_string(total), ": lower them, or raise the total"}));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Part& p = parts[i];
+    result[i].max = largest(p.max, total);
+    // Rounding alone must not put it below the guarantee.
+    if (p.max.percent != 0 && p.max.percent >= p.guaranteed.percent && p.guaranteed.units == 0)
+      result[i].max = std::max(result[i].max, result[i].guaranteed);
+    if (result[i].max == 0) refuse(group, p.name, "max", "is 0 units: give at least one");
+    if (result[i].max < result[i].guaranteed)
+      refuse(group, p.name, "max",
+             base::join({"= ", std::to_string(result[i].max), " units is below guaranteed = ",
+                         std::to_string(result[i].guaranteed), ": give at least that"}));
+  }
+  return result;
+}
+
+}  // namespace bulkhead::group
