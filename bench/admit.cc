@@ -1,5 +1,6 @@
 #include <string>
 
+#include "bench/rival_group.h"
 #include "bench/workload.h"
 #include "bench/workloads.h"
 
@@ -74,6 +75,26 @@ void admit(const Settings& settings, Results& results) {
     std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
     for (const Entry& e : all_rivals())
       if (!same_path(e.name)) contenders.emplace_back(e.name, e.make(limit));
+    add_table(results, std::move(table), plan_for(settings, threads), window_for(settings, threads),
+              contenders, false);
+  }
+}
+
+// The same loop on a member of a group that has all of its guarantee.
+void group(const Settings& settings, Results& results) {
+  for (const unsigned threads : {1u, 2u}) {
+    Table table{.workload = "group",
+                .title = "admit + release within the guarantee, " + count(threads, "thread"),
+                .unit = "ns",
+                .threads = threads,
+                .permits = 1000,
+                .section = "empty",
+                .rows = {}};
+    if (!settings.wants(table.title)) continue;
+    std::vector<std::pair<std::string, std::unique_ptr<Contender>>> contenders;
+    for (const Entry& e : all_rivals())
+      if (e.name == kGate) contenders.emplace_back(e.name, e.make(1000));
+    contenders.emplace_back(kMember, entry<MemberRival>().make(1000));
     add_table(results, std::move(table), plan_for(settings, threads), window_for(settings, threads),
               contenders, false);
   }

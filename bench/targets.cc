@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "bench/report.h"
+#include "bench/rival_group.h"
 #include "bench/workload.h"
 
 namespace bench {
@@ -60,6 +61,9 @@ std::vector<Target> check_targets(const Results& results) {
   list.at_most(1.1, one, kGate, kSemaphore, "admit + release, 1 thread: against std::counting_semaphore");
   list.at_most(1.25, limit_1, kGate, kFloor, "the same at limit 1: against the bare pair");
   list.at_most(1.1, limit_1, kGate, kSemaphore, "the same at limit 1: against std::counting_semaphore");
+  for (const char* threads : {"1 thread", "2 threads"})
+    list.at_most(1.5, std::string("admit + release within the guarantee, ") + threads, kMember, kGate,
+                 std::string("a group's member within its guarantee, ") + threads + ": against a plain gate");
   list.at_most(0.6, "rejection when full, 1 thread", kGate, std::string(kGate) + ": admit + release",
                "rejection when full: against our own admit + release");
   list.value(3, "reject storm: holder's cost while another core hammers, over its cost in peace", kGate,

@@ -22,6 +22,7 @@ struct Settings {
 };
 
 void admit(const Settings& settings, Results& results);     // admit + release
+void group(const Settings& settings, Results& results);     // admit + release at a member of a group
 void reject(const Settings& settings, Results& results);    // rejection when full
 void storm(const Settings& settings, Results& results);     // rejections on one core, a holder on another
 void hand_off(const Settings& settings, Results& results);  // from a release to the thread that waited for it

@@ -32,6 +32,7 @@ class MemberGate final : public Gate {
 
   bool closed() const noexcept { return turnstile_.closed(); }
   std::uint32_t in_flight() const noexcept { return turnstile_.in_flight(); }
+  std::uint32_t waiting() const noexcept { return turnstile_.waiting(); }
   std::uint32_t reserve(std::uint32_t guaranteed) const noexcept;
   bool at_ceiling() const noexcept { return turnstile_.limit() >= turnstile_.ceiling(); }
 

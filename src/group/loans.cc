@@ -41,24 +41,23 @@ void Ledger::fill(GroupSnapshot& s) const {
   s.free = static_cast<std::uint32_t>(std::max<std::int64_t>(free_, 0));
   std::int64_t unguaranteed = std::int64_t{total_};
   for (const auto& m : members_) {
-    const Snapshot gate = m->gate.snapshot();
     GroupSnapshot::Member& out = s.members.emplace_back();
     out.name = m->name;
     out.guaranteed = m->guaranteed;
     out.max = m->max;
     out.allotted = m->allotted;
-    out.in_flight = gate.in_flight;
-    out.waiting = gate.waiting;
+    out.in_flight = m->gate.in_flight();  // its limit does not move under our lock
+    out.waiting = m->gate.waiting();
     out.called_back = m->debt;
     const std::int64_t excess = m->excess() + m->debt;
     out.borrowed = excess > 0 ? static_cast<std::uint32_t>(excess) : 0;
     out.lent = m->excess() < 0 ? static_cast<std::uint32_t>(-m->excess()) : 0;
-    out.closed = gate.closed;
+    out.closed = m->gate.closed();
     out.revoked = m->leases.stopped();
     out.waits = m->waits;
     out.total_wait = std::chrono::nanoseconds(m->total_wait);
     out.longest_wait = std::chrono::nanoseconds(m->longest_wait);
-    s.in_flight += gate.in_flight;
+    s.in_flight += out.in_flight;
     unguaranteed -= m->guaranteed;
   }
   s.loans = loans(s, unguaranteed);

@@ -68,7 +68,7 @@ std::vector<Quota> quotas(std::string_view group, std::uint32_t total, const std
     const Part& p = parts[i];
     result[i].max = largest(p.max, total);
     // Rounding alone must not put it below the guarantee.
-    if (p.max.percent != 0 && p.max.percent >= p.guaranteed.percent && p.guaranteed.units == 0)
+    if (p.guaranteed.units == 0 && result[i].max + slack >= std::floor(exact(p.guaranteed, total)))
       result[i].max = std::max(result[i].max, result[i].guaranteed);
     if (result[i].max == 0) refuse(group, p.name, "max", "is 0 units: give at least one");
     if (result[i].max < result[i].guaranteed)
