@@ -1,6 +1,6 @@
 # The commands a person types. What they do is in scripts/, CMakePresets.json and .ci/run.
 .DEFAULT_GOAL := help
-.PHONY: help run test bench bench-peers tidy format check clean
+.PHONY: help run test simulate bench bench-peers tidy format check clean
 
 JOBS ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
@@ -19,6 +19,10 @@ run: ## Build the program and run its demo; ARGS="--json" is passed on
 test: ## Build everything with assertions and run all tests
 	$(call build,dev,build test)
 	@ctest --preset dev
+
+simulate: ## Adaptive limiters side by side on virtual time; writes docs/limiter.md's table and pictures (2 min)
+	$(call build,release,build,--target bulkhead_limiter_sim)
+	@build/release/app/sim/bulkhead_limiter_sim --docs docs $(ARGS)
 
 bench: ## Measure against the rivals, gate and pool; ARGS is for the gate, --quick for both
 	$(call build,bench,build bench)

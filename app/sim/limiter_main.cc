@@ -1,0 +1,137 @@
+// The adaptive limiters side by side on virtual time: a table, and with --docs <directory> the pictures and the
+// table of limiter.md in it. Exits with 1 if the default algorithm fails anywhere outside the heavy tail.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/sim/plot.h"
+#include "app/sim/suite.h"
+
+namespace {
+
+using namespace bulkhead;
+using namespace bulkhead::sim;
+
+constexpr std::string_view begin_mark = "<!-- make simulate: begin -->\n",
+                           end_mark = "<!-- make simulate: end -->\n";
+constexpr std::string_view beyond = "Saturated, heavy-tailed service";
+constexpr std::array<std::string_view, kAlgorithms.size()> colours{"#1a7f37", "#cf222e", "#8250df",
+                                                                   "#bf8700"};
+
+void print(const Row& row) {
+  static std::string group;
+  if (row.group != group) {
+    group = row.group;
+    fmt::print("\n{}\n{:<30}", group, "");
+    for (const LimitAlgorithm a : kAlgorithms) fmt::print("{:<30}", to_string(a));
+    fmt::print("\n");
+  }
+  fmt::print("{:<30}", row.scenario);
+  for (const Cell& cell : row.cells) fmt::print("{} {:<25}", cell.pass ? "PASS" : "FAIL", cell.text);
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+std::string markdown(const std::vector<Row>& rows) {
+  std::string text, group;
+  for (const Row& row : rows) {
+    if (row.group != group) {
+      group = row.group;
+      text += fmt::format("\n### {}\n\n| |", group);
+      for (const LimitAlgorithm a : kAlgorithms) text += fmt::format(" {} |", to_string(a));
+      text += "\n|---|---|---|---|---|\n";
+    }
+    text += fmt::format("| {} |", row.scenario);
+    for (const Cell& cell : row.cells)
+      text += fmt::format(" {} {} |", cell.pass ? "pass:" : "**FAIL**:", cell.text);
+    text += "\n";
+  }
+  return text + "\n";
+}
+
+void write(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) {
+    fmt::print(stderr, "simulate: cannot write {}\n", path.string());
+    std::exit(1);
+  }
+}
+
+void write_table(const std::filesystem::path& page, const std::vector<Row>& rows) {
+  std::ifstream file(page, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto begin = text.find(begin_mark), end = text.find(end_mark);
+  if (begin == std::string::npos || end == std::string::npos) {
+    fmt::print(stderr, "simulate: {} has no place for the table, marked by\n{}{}", page.string(), begin_mark,
+               end_mark);
+    std::exit(1);
+  }
+  text.replace(begin + begin_mark.size(), end - begin - begin_mark.size(), markdown(rows));
+  write(page, text);
+}
+
+void write_plot(const std::filesystem::path& path, std::string_view title, const Scenario& scenario) {
+  std::vector<Run> runs;
+  for (const LimitAlgorithm a : kAlgorithms) runs.push_back(simulate(scenario, {.algorithm = a}, 1));
+  std::vector<Line> lines;
+  for (std::size_t i = kAlgorithms.size(); i-- > 0;)  // ours last, on top
+    lines.push_back({to_string(kAlgorithms[i]), colours[i], &runs[i]});
+  write(path, plot(title, lines, scenario.seconds));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  SuiteOptions options;
+  std::filesystem::path docs;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view arg = argv[i];
+    if (arg == "--quick") {
+      options = {.seeds = 1, .longest = 60};
+    } else if (arg == "--docs" && i + 1 < argc) {
+      docs = argv[++i];
+    } else {
+      fmt::print(stderr, "usage: {} [--quick] [--docs directory]\n", argv[0]);
+      return 2;
+    }
+  }
+  fmt::print(
+      "Saturated: time with the limit in 0.8 to 1.5 capacities after 30 s, goodput over the best fixed "
+      "limit's,\n"
+      "round trip in service times. Drop: seconds until in that band, down and up; goodput. Half load: "
+      "limits\n"
+      "seen. Fails fast, hangs: the limit before, and the highest during it. The worst of {} seeds.\n",
+      options.seeds);
+  const std::vector<Row> rows = run_suite(options, print);
+
+  std::array<std::size_t, kAlgorithms.size()> passed{};
+  std::size_t judged = 0;
+  for (const Row& row : rows) {
+    if (row.group == beyond) continue;
+    ++judged;
+    for (std::size_t a = 0; a < kAlgorithms.size(); ++a) passed[a] += row.cells[a].pass;
+  }
+  fmt::print("\npassed, without the heavy tail: ");
+  for (std::size_t a = 0; a < kAlgorithms.size(); ++a)
+    fmt::print("{} {}/{}{}", to_string(kAlgorithms[a]), passed[a], judged,
+               a + 1 < kAlgorithms.size() ? ", " : "\n");
+
+  if (!docs.empty()) {
+    write_table(docs / "limiter.md", rows);
+    write_plot(docs / "images" / "limiter-saturated.svg", "An hour of overload: 50 slots, closed arrival",
+               saturated(kDependencies[1], Arrival::closed, 3600));
+    write_plot(docs / "images" / "limiter-drop.svg",
+               "Capacity 150, a third of it from minute 2 to 4, closed arrival",
+               with_drop(kDependencies[2], Arrival::closed));
+  }
+  return passed[0] == judged ? 0 : 1;
+}

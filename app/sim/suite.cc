@@ -1,0 +1,192 @@
+#include "app/sim/suite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace bulkhead::sim {
+namespace {
+
+constexpr double settled_after = 30;  // seconds a limiter has to find the capacity
+constexpr double least_in_band = 0.9, least_goodput = 0.9;
+constexpr double follow_drop_within = 15, follow_recovery_within = 30;
+constexpr double drop_at = 120, recovery_at = 240, drop_end = 360;
+constexpr double half_at = 120, half_settled_at = 125, half_end = 720;
+constexpr double outage_at = 60, outage_end = 90, after_outage = 180;
+
+std::string_view name(Arrival arrival) { return arrival == Arrival::closed ? "closed" : "open"; }
+
+std::string horizon(double seconds) {
+  if (seconds < 120) return fmt::format("{:.0f} s", seconds);
+  return seconds < 3600 ? fmt::format("{:.0f} min", seconds / 60) : fmt::format("{:.0f} h", seconds / 3600);
+}
+
+std::string reaction(double seconds) {
+  return std::isfinite(seconds) ? fmt::format("{:.1f} s", seconds) : std::string("never");
+}
+
+std::vector<Run> runs_of(Scenario scenario, LimitAlgorithm algorithm, std::uint32_t seeds,
+                         double later_seeds) {
+  std::vector<Run> runs;
+  for (std::uint32_t seed = 1; seed <= seeds; ++seed) {
+    if (seed > 1) scenario.seconds = std::min(scenario.seconds, later_seeds);
+    runs.push_back(simulate(scenario, {.algorithm = algorithm}, seed));
+  }
+  return runs;
+}
+
+double length(const Run& run) { return static_cast<double>(run.ticks.size() - 1) * Run::tick; }
+
+}  // namespace
+
+Scenario saturated(Dependency d, Arrival arrival, double seconds, double sigma) {
+  return {.arrival = arrival,
+          .capacity = d.capacity,
+          .service_ms = d.service_ms,
+          .sigma = sigma,
+          .seconds = seconds,
+          .ceiling = d.capacity < 1000 ? 1000u : 4 * d.capacity};
+}
+
+Scenario with_drop(Dependency d, Arrival arrival) {
+  Scenario s = saturated(d, arrival, drop_end);
+  s.phases = {{.from = 0, .capacity = d.capacity},
+              {.from = drop_at, .capacity = d.capacity / 3},
+              {.from = recovery_at, .capacity = d.capacity}};
+  return s;
+}
+
+Scenario with_half_load(Dependency d) {
+  Scenario s = saturated(d, Arrival::open, half_end);
+  s.phases = {{.from = 0, .capacity = d.capacity}, {.from = half_at, .capacity = d.capacity, .load = 0.5}};
+  return s;
+}
+
+Scenario with_outage(Dependency d, Arrival arrival, Health health) {
+  Scenario s = saturated(d, arrival, after_outage);
+  s.phases = {{.from = 0, .capacity = d.capacity},
+              {.from = outage_at, .capacity = d.capacity, .health = health},
+              {.from = outage_end, .capacity = d.capacity}};
+  return s;
+}
+
+double best_fixed_goodput(const Scenario& scenario, std::uint32_t seed) {
+  double best = 0;
+  for (const double factor : {0.34, 0.8, 1.0, 1.1, 1.25, 1.5, 2.0}) {
+    const auto limit = std::max(1u, static_cast<std::uint32_t>(std::lround(factor * scenario.capacity)));
+    const Run run = simulate(scenario, {.fixed = limit}, seed);
+    best = std::max(best, run.goodput(0, scenario.seconds));
+  }
+  return best;
+}
+
+Cell judge_saturated(const std::vector<Run>& runs, const Scenario& scenario, double seconds, double best) {
+  double in_band = 1, goodput = 1e9, round_trip = 0;
+  for (const Run& run : runs) {
+    if (length(run) < seconds) continue;
+    in_band = std::min(in_band, run.in_band(settled_after, seconds));
+    goodput = std::min(goodput, run.goodput(0, seconds) / best);
+    round_trip = std::max(round_trip, run.round_trip(settled_after, seconds) / scenario.service_ms);
+  }
+  return {in_band >= least_in_band && goodput >= least_goodput,
+          fmt::format("{:.0f} %, {:.2f}, {:.1f}x", std::floor(100 * in_band), goodput, round_trip)};
+}
+
+Cell judge_drop(const std::vector<Run>& runs, const Scenario& scenario, double best) {
+  double down = 0, up = 0, goodput = 1e9;
+  for (const Run& run : runs) {
+    down = std::max(down, run.first_in_band(drop_at, recovery_at));
+    up = std::max(up, run.first_in_band(recovery_at, drop_end));
+    goodput = std::min(goodput, run.goodput(0, scenario.seconds) / best);
+  }
+  return {down <= follow_drop_within && up <= follow_recovery_within && goodput >= least_goodput,
+          fmt::format("{}, {}, {:.2f}", reaction(down), reaction(up), goodput)};
+}
+
+Cell judge_half_load(const std::vector<Run>& runs) {
+  std::string text;
+  bool pass = true;
+  for (const Run& run : runs) {
+    const auto low = run.lowest(half_settled_at, half_end), high = run.highest(half_settled_at, half_end);
+    if (low == high && !text.empty()) continue;
+    pass = pass && low == high;
+    text = low == high ? "no change" : fmt::format("{} to {}", low, high);
+  }
+  return {pass, text};
+}
+
+Cell judge_outage(const std::vector<Run>& runs) {
+  double worst = 0;
+  std::string text;
+  for (const Run& run : runs) {
+    // A window of a second that began before the outage may still raise the limit.
+    const Tick& before = run.ticks[run.index(outage_at + 1.1)];
+    const auto most = run.highest(outage_at + 1.1, outage_end);
+    const auto allowed = std::max(before.settled, before.limit);
+    const double ratio = static_cast<double>(most) / allowed;
+    if (ratio <= worst) continue;
+    worst = ratio;
+    text = fmt::format("{} to {}", allowed, most);
+  }
+  return {worst <= 1, text};
+}
+
+std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const Row&)>& on_row) {
+  constexpr double later_seeds = 900;
+  std::vector<Row> rows;
+  const auto add = [&](std::vector<Row> more) {
+    for (Row& row : more) {
+      on_row(row);
+      rows.push_back(std::move(row));
+    }
+  };
+  const auto label = [](Arrival arrival, Dependency d) {
+    return fmt::format("{}, capacity {}", name(arrival), d.capacity);
+  };
+
+  const auto saturation = [&](std::string group, double sigma, const std::vector<double>& horizons) {
+    for (const Arrival arrival : {Arrival::closed, Arrival::open})
+      for (const Dependency d : kDependencies) {
+        const Scenario s = saturated(d, arrival, horizons.back(), sigma);
+        const double best = best_fixed_goodput(saturated(d, arrival, 120, sigma), 1);
+        std::vector<Row> more;
+        for (const double h : horizons) more.push_back({group, label(arrival, d) + ", " + horizon(h), {}});
+        for (std::size_t a = 0; a < kAlgorithms.size(); ++a) {
+          const auto runs = runs_of(s, kAlgorithms[a], o.seeds, later_seeds);
+          for (std::size_t h = 0; h < horizons.size(); ++h)
+            more[h].cells[a] = judge_saturated(runs, s, horizons[h], best);
+        }
+        add(std::move(more));
+      }
+  };
+  const auto each = [&](std::string group, std::string text, const Scenario& s, const auto& judge) {
+    Row row{std::move(group), std::move(text), {}};
+    for (std::size_t a = 0; a < kAlgorithms.size(); ++a)
+      row.cells[a] = judge(runs_of(s, kAlgorithms[a], o.seeds, later_seeds));
+    add({std::move(row)});
+  };
+
+  std::vector<double> horizons{60, 900, 3600};
+  std::erase_if(horizons, [&](double h) { return h > o.longest; });
+  saturation("Saturated", 0.5, horizons);
+  for (const Arrival arrival : {Arrival::closed, Arrival::open})
+    for (const Dependency d : kDependencies) {
+      const Scenario s = with_drop(d, arrival);
+      const double best = best_fixed_goodput(s, 1);
+      each("Capacity drops to a third, and recovers", label(arrival, d), s,
+           [&](const std::vector<Run>& runs) { return judge_drop(runs, s, best); });
+    }
+  for (const Dependency d : kDependencies)
+    each("Half load", label(Arrival::open, d), with_half_load(d), judge_half_load);
+  for (const Health health : {Health::fails_fast, Health::hangs})
+    for (const Arrival arrival : {Arrival::closed, Arrival::open})
+      for (const Dependency d : kDependencies)
+        each(health == Health::hangs ? "Hangs" : "Fails fast", label(arrival, d),
+             with_outage(d, arrival, health), judge_outage);
+  saturation("Saturated, heavy-tailed service", 1.0, {std::min(900.0, horizons.back())});
+  return rows;
+}
+
+}  // namespace bulkhead::sim

@@ -1,0 +1,322 @@
+#include "bulkhead/limiter.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "bulkhead/detail/mutex.h"
+#include "limiter/algorithm.h"
+#include "limiter/sampler.h"
+
+namespace bulkhead {
+namespace {
+
+using limiter::Algorithm;
+using limiter::Plan;
+using limiter::Sampler;
+using limiter::Window;
+using std::chrono::nanoseconds;
+
+constexpr std::uint32_t most_limit = 268'435'455;  // what a gate can hold
+
+void check(std::string_view gate, const LimiterOptions& o) {
+  const auto require = [&](bool good, std::string_view setting, std::string value, std::string_view fix) {
+    if (!good)
+      base::throw_invalid(base::join(
+          {"bulkhead \"", gate, "\": limiter.", setting, " = ", value, " is out of range: give ", fix}));
+  };
+  const auto whole = [](std::uint64_t n) { return std::to_string(n); };
+  const auto real = [](double d) { return std::to_string(d); };
+  const auto time = [](nanoseconds t) { return std::to_string(t.count()) + " ns"; };
+  require(static_cast<std::size_t>(o.algorithm) < 4, "algorithm",
+          whole(static_cast<std::size_t>(o.algorithm)), "knee, aimd, vegas or gradient2");
+  require(o.floor >= 1 && o.floor <= most_limit, "floor", whole(o.floor), "1 to 268435455");
+  require(o.ceiling >= o.floor && o.ceiling <= most_limit, "ceiling", whole(o.ceiling), "floor to 268435455");
+  require(o.initial == 0 || (o.initial >= o.floor && o.initial <= o.ceiling), "initial", whole(o.initial),
+          "floor to ceiling, or 0 for the gate's limit");
+  const KneeOptions& k = o.knee;
+  require(k.margin > 1 && k.margin <= 1.5, "knee.margin", real(k.margin), "above 1 to 1.5, such as 1.1");
+  require(k.dip >= 0.5 && k.dip * k.margin < 1, "knee.dip", real(k.dip),
+          "0.5 to below 1 / margin, such as 0.85");
+  require(k.min_window > nanoseconds(0), "knee.min_window", time(k.min_window),
+          "more than 0, such as 200 ms");
+  require(k.max_window >= k.min_window, "knee.max_window", time(k.max_window), "at least min_window");
+  require(k.max_quiet >= std::chrono::seconds(1), "knee.max_quiet", time(k.max_quiet), "at least 1 s");
+  require(o.aimd.backoff >= 0.5 && o.aimd.backoff < 1, "aimd.backoff", real(o.aimd.backoff),
+          "0.5 to below 1");
+  require(o.aimd.timeout > nanoseconds(0), "aimd.timeout", time(o.aimd.timeout), "more than 0");
+  require(o.vegas.smoothing > 0 && o.vegas.smoothing <= 1, "vegas.smoothing", real(o.vegas.smoothing),
+          "above 0 to 1");
+  require(o.vegas.probe_multiplier >= 1, "vegas.probe_multiplier", whole(o.vegas.probe_multiplier),
+          "1 or more");
+  const Gradient2Options& g = o.gradient2;
+  require(g.smoothing > 0 && g.smoothing <= 1, "gradient2.smoothing", real(g.smoothing), "above 0 to 1");
+  require(g.rtt_tolerance >= 1, "gradient2.rtt_tolerance", real(g.rtt_tolerance), "1 or more");
+  require(g.long_window >= 1, "gradient2.long_window", whole(g.long_window), "1 or more");
+}
+
+std::uint32_t first_limit(const Gate& gate, const LimiterOptions& o) {
+  const std::uint32_t asked = o.initial ? o.initial : gate.snapshot().max_concurrent;
+  return std::clamp(asked, o.floor, o.ceiling);
+}
+
+}  // namespace
+
+namespace limiter {
+
+std::unique_ptr<Algorithm> make_algorithm(const LimiterOptions& o, std::uint32_t limit) {
+  const Bounds bounds{o.floor, o.ceiling};
+  switch (o.algorithm) {
+    case LimitAlgorithm::aimd:
+      return make_aimd(o.aimd, bounds, limit);
+    case LimitAlgorithm::vegas:
+      return make_vegas(o.vegas, bounds, limit);
+    case LimitAlgorithm::gradient2:
+      return make_gradient2(o.gradient2, bounds, limit);
+    case LimitAlgorithm::knee:
+      break;
+  }
+  return make_knee(o.knee, bounds, limit);
+}
+
+}  // namespace limiter
+
+// Invariants
+//   L1 What lies below the mutex is read and written under it. Nothing of the gate is called under it.
+//   L2 At most one thread resizes the gate (applying); it goes on until the gate has the limit wanted last.
+//      So no older limit overwrites a newer one, and a handler that runs inside may call the limiter.
+//   L3 epoch changes with every limit, and a window counts only calls of epoch >= oldest (algorithms that
+//      compare limits: the epoch of the limit in force).
+struct AdaptiveLimiter::State {
+  State(Gate& g, LimiterOptions o)
+      : gate(g),
+        options(std::move(o)),
+        initial(first_limit(g, options)),
+        limit(initial),
+        algorithm(limiter::make_algorithm(options, initial)),
+        in_force(gate.snapshot().max_concurrent) {
+    why.from = why.to = initial;
+    change = why;
+  }
+
+  Gate& gate;
+  Sampler sampler;
+  alignas(64) std::atomic<std::uint32_t> epoch{1};
+  std::atomic<std::uint32_t> oldest{0};
+  std::atomic<std::int64_t> next_look{0};  // when a window may be complete, in ns; 0: no window has begun
+
+  alignas(64) std::atomic<std::uint64_t> stale{0};
+  mutable detail::Mutex mutex;
+  std::atomic<bool> looking{false};
+  LimiterOptions options;
+  std::uint32_t initial;
+  std::atomic<std::uint32_t> limit;  // wanted; also read without the mutex
+  std::unique_ptr<Algorithm> algorithm;
+  std::uint32_t in_force;
+  bool applying = false;
+  bool held = false;
+  TimePoint begin{};
+  Plan plan{};
+  std::uint64_t windows = 0, raised = 0, lowered = 0;
+  LimitDecision why, change;
+
+  void want(std::uint32_t to) {
+    if (to == limit.load(std::memory_order_relaxed)) return;  // relaxed: written under this mutex
+    limit.store(to, std::memory_order_relaxed);               // relaxed: a number to show
+    // Relaxed: a call that reads the old epoch is counted as stale, one that reads the new one too early
+    // falls into a window that is thrown away.
+    const std::uint32_t now = epoch.load(std::memory_order_relaxed) + 1;
+    epoch.store(now, std::memory_order_relaxed);
+    oldest.store(algorithm->same_limit_only() ? now : 0, std::memory_order_relaxed);
+  }
+
+  // L2. Called without the mutex, after want().
+  void apply() noexcept {
+    std::unique_lock lock(mutex);
+    if (applying) return;
+    applying = true;
+    while (in_force != limit.load(std::memory_order_relaxed)) {  // relaxed: written under this mutex
+      in_force = limit.load(std::memory_order_relaxed);
+      const std::uint32_t to = in_force;
+      lock.unlock();
+      gate.resize(to);
+      lock.lock();
+    }
+    applying = false;
+  }
+
+  // Begins an empty window at the next completion.
+  void start_over() {
+    sampler.take(sampler.peek());
+    next_look.store(0, std::memory_order_relaxed);  // relaxed: a hint; what counts is under the mutex
+  }
+
+  void begin_window(TimePoint now) {
+    begin = now;
+    plan = algorithm->plan();
+    look_again(now + plan.min_time);
+  }
+  void look_again(TimePoint at) {
+    // Relaxed: a thread that reads an older value looks too early, and finds the window unfinished.
+    next_look.store(std::max<std::int64_t>(1, at.time_since_epoch().count()), std::memory_order_relaxed);
+  }
+
+  // True: the limit has changed.
+  bool look(TimePoint now) noexcept {
+    const std::lock_guard lock(mutex);
+    if (next_look.load(std::memory_order_relaxed) == 0) {  // relaxed: written under this mutex
+      sampler.take(sampler.peek());
+      begin_window(now);
+      return false;
+    }
+    const nanoseconds elapsed = now - begin;
+    Window window = sampler.peek();
+    const std::uint64_t samples = window.samples();
+    const bool enough = samples >= plan.samples && elapsed >= plan.min_time;
+    if (!enough && (elapsed < plan.max_time || samples == 0)) {
+      // When they will be there at this pace, but the first calls of a window say little about the pace.
+      const auto missing = samples < plan.samples ? plan.samples - samples : 0;
+      const double pace = static_cast<double>(missing) / static_cast<double>(samples + 1);
+      const auto ns = static_cast<double>(elapsed.count()) * std::min(pace, 0.125);
+      const nanoseconds wait = std::max(
+          {plan.min_time - elapsed, nanoseconds(static_cast<std::int64_t>(ns)), plan.max_time / 1024});
+      const TimePoint last = elapsed < plan.max_time ? begin + plan.max_time : TimePoint::max();
+      look_again(std::min(now + wait, last));
+      return false;
+    }
+    window.begin = begin;
+    window.end = now;
+    window.limit = limit.load(std::memory_order_relaxed);  // relaxed: written under this mutex
+    conclude(window);
+    sampler.take(window);
+    begin_window(now);
+    return window.limit != limit.load(std::memory_order_relaxed);
+  }
+
+  void conclude(const Window& window) {
+    ++windows;
+    if (held) {
+      why = limiter::report(window, LimitVerdict::held, window.limit);
+      return;
+    }
+    const std::uint32_t before = algorithm->settled();
+    why = algorithm->decide(window);
+    const std::uint32_t after = algorithm->settled();
+    raised += after > before;
+    lowered += after < before;
+    if (after != before) change = why;
+    want(why.to);
+  }
+
+  // The settled limit by order of the owner.
+  void set(LimitVerdict verdict) {
+    const std::uint32_t before = limit.load(std::memory_order_relaxed);  // relaxed: written under this mutex
+    want(algorithm->settled());
+    why = {.verdict = verdict, .at = gate.clock().now(), .from = before, .to = algorithm->settled()};
+    if (why.from != why.to) change = why;
+    start_over();
+  }
+};
+
+AdaptiveLimiter::AdaptiveLimiter(Gate& gate, LimiterOptions options) {
+  check(gate.name(), options);
+  state_ = std::make_unique<State>(gate, std::move(options));
+  State& s = *state_;
+  s.oldest = s.algorithm->same_limit_only() ? 1 : 0;
+  s.apply();
+}
+
+AdaptiveLimiter::~AdaptiveLimiter() = default;
+
+LimiterCall AdaptiveLimiter::admitted(TimePoint now, std::uint32_t in_flight) const noexcept {
+  // Relaxed: see State::want().
+  return {.start = now, .epoch = state_->epoch.load(std::memory_order_relaxed), .in_flight = in_flight};
+}
+
+void AdaptiveLimiter::completed(const LimiterCall& call, TimePoint now, CallEnd end) noexcept {
+  State& s = *state_;
+  if (end == CallEnd::ignored) return;
+  // Relaxed: see State::want(). Epochs are compared by their distance, so that they may wrap.
+  if (static_cast<std::int32_t>(call.epoch - s.oldest.load(std::memory_order_relaxed)) < 0)
+    s.stale.fetch_add(1, std::memory_order_relaxed);
+  else
+    s.sampler.add(end, (now - call.start).count(), call.in_flight);
+  // Relaxed: a hint, see look_again().
+  if (now.time_since_epoch().count() < s.next_look.load(std::memory_order_relaxed)) return;
+  // One looks; the others go on. Acquire and release are not needed: look() takes the mutex.
+  if (s.looking.exchange(true, std::memory_order_relaxed)) return;
+  const bool changed = s.look(now);
+  s.looking.store(false, std::memory_order_relaxed);
+  if (changed) s.apply();
+}
+
+void AdaptiveLimiter::update(const LimiterOptions& options) {
+  State& s = *state_;
+  check(s.gate.name(), options);
+  {
+    const std::lock_guard lock(s.mutex);
+    const std::uint32_t settled = std::clamp(s.algorithm->settled(), options.floor, options.ceiling);
+    s.algorithm = limiter::make_algorithm(options, settled);
+    s.options = options;
+    s.initial = std::clamp(options.initial ? options.initial : s.initial, options.floor, options.ceiling);
+    s.oldest = s.algorithm->same_limit_only() ? s.epoch.load() : 0;
+    s.set(LimitVerdict::set);
+  }
+  s.apply();
+}
+
+void AdaptiveLimiter::hold(bool on) {
+  State& s = *state_;
+  {
+    const std::lock_guard lock(s.mutex);
+    s.held = on;
+    s.algorithm->rest();
+    s.set(on ? LimitVerdict::held : LimitVerdict::set);
+  }
+  s.apply();
+}
+
+void AdaptiveLimiter::reset() {
+  State& s = *state_;
+  {
+    const std::lock_guard lock(s.mutex);
+    s.algorithm = limiter::make_algorithm(s.options, s.initial);
+    s.windows = s.raised = s.lowered = 0;
+    s.stale.store(0, std::memory_order_relaxed);  // relaxed: a statistic
+    s.set(LimitVerdict::set);
+  }
+  s.apply();
+}
+
+std::uint32_t AdaptiveLimiter::limit() const noexcept {
+  return state_->limit.load(std::memory_order_relaxed);  // relaxed: a number to show
+}
+
+LimiterOptions AdaptiveLimiter::options() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->options;
+}
+
+LimiterSnapshot AdaptiveLimiter::snapshot() const {
+  const State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  constexpr auto relaxed = std::memory_order_relaxed;  // statistics, or written under this mutex
+  return {.algorithm = s.options.algorithm,
+          .limit = s.limit.load(relaxed),
+          .settled = s.algorithm->settled(),
+          .floor = s.options.floor,
+          .ceiling = s.options.ceiling,
+          .held = s.held,
+          .epoch = s.epoch.load(relaxed),
+          .windows = s.windows,
+          .raised = s.raised,
+          .lowered = s.lowered,
+          .stale = s.stale.load(relaxed),
+          .why = s.why,
+          .change = s.change};
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,64 @@
+// After TCP Vegas, as Netflix's concurrency-limits does it: the queue is estimated from the round trip
+// without load, which is the least seen, forgotten from time to time.
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "limiter/known.h"
+
+namespace bulkhead::limiter {
+namespace {
+
+class Vegas final : public Known {
+ public:
+  Vegas(const VegasOptions& options, Bounds bounds, std::uint32_t limit)
+      : Known(bounds, limit), options_(options), random_(options.seed), jitter_(draw()) {}
+
+ private:
+  double next(const Window& window) noexcept override {
+    const double rtt = window.round_trip;
+    const double limit = this->limit();
+    if (jitter_ * options_.probe_multiplier * limit <= ++since_probe_) {
+      since_probe_ = 0;
+      jitter_ = draw();
+      no_load_ = rtt;
+      return limit;
+    }
+    if (no_load_ == 0 || rtt < no_load_) {
+      no_load_ = rtt;
+      return limit;
+    }
+    const double lg = std::max(1.0, std::floor(std::log10(limit)));
+    const double queue = std::ceil(limit * (1 - no_load_ / rtt));
+    double next = limit;
+    if (window.timed_out > 0)
+      next = limit - lg;
+    else if (2.0 * window.max_in_flight < limit)
+      return limit;
+    else if (queue <= lg)
+      next = limit + 6 * lg;
+    else if (queue < 3 * lg)
+      next = limit + lg;
+    else if (queue > 6 * lg)
+      next = limit - lg;
+    else
+      return limit;
+    return (1 - options_.smoothing) * limit + options_.smoothing * next;
+  }
+
+  double draw() noexcept { return std::uniform_real_distribution<>(0.5, 1.0)(random_); }
+
+  const VegasOptions options_;
+  std::minstd_rand random_;
+  double jitter_;
+  double since_probe_ = 0;
+  double no_load_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Algorithm> make_vegas(const VegasOptions& options, Bounds bounds, std::uint32_t limit) {
+  return std::make_unique<Vegas>(options, bounds, limit);
+}
+
+}  // namespace bulkhead::limiter
