@@ -170,8 +170,9 @@ void Turnstile<P>::set_quiet(bool quiet) noexcept {
 template <class P>
 bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
   const Waiter* w = head();
-  const bool nobody_waits = !watched_ && owed_ == 0 && (!w || (poked_ && !starved(w, now)));
-  const bool quiet = nobody_waits && !drains_ && !closed_.load(std::memory_order_relaxed);
+  const bool nobody_waits = !w || (poked_ && !starved(w, now));
+  const bool group_waits = watched_ || owed_ > 0;
+  const bool quiet = !group_waits && nobody_waits && !drains_ && !closed_.load(std::memory_order_relaxed);
   if (quiet == quiet_) return false;
   set_quiet(quiet);
   return !quiet;

@@ -54,8 +54,9 @@ std::vector<Quota> quotas(std::string_view group, std::uint32_t total, const std
   const auto remainder = [&](std::size_t i) {
     return std::llround((exact(parts[i].guaranteed, total) - result[i].guaranteed) / slack);
   };
-  std::stable_sort(by_remainder.begin(), by_remainder.end(),
-                   [&](std::size_t a, std::size_t b) { return remainder(a) > remainder(b); });
+  std::sort(by_remainder.begin(), by_remainder.end(), [&](std::size_t a, std::size_t b) {
+    return remainder(a) != remainder(b) ? remainder(a) > remainder(b) : a < b;
+  });
   for (std::size_t i = 0; left > 0; ++i, --left) ++result[by_remainder[i]].guaranteed;
 
   std::uint64_t sum = 0;
