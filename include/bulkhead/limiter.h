@@ -19,8 +19,9 @@
 // Not promised: a good limit where calls are too few (a window needs some hundreds of them) or where others
 //   load the same dependency as much as this gate does.
 // Cost: admitted() is one relaxed load; completed() four relaxed additions on a cache line that few threads
-//   share, no lock; about 33 ns of processor time together. One call in some hundreds ends a window: it takes a lock nobody
-//   waits for, folds the counts, and may resize the gate, which can run handlers of calls in line.
+//   share, no lock; about 33 ns of processor time together. One call in some hundreds ends a window: it
+//   takes a lock nobody waits for, folds the counts, and may resize the gate, which can run handlers of
+//   calls in line.
 #pragma once
 
 #include <chrono>
