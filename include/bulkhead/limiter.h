@@ -156,7 +156,7 @@ struct LimiterCall {
 class AdaptiveLimiter {
  public:
   // std::invalid_argument naming the setting. Resizes the gate at once if its limit is not `initial`.
-  AdaptiveLimiter(Gate& gate, LimiterOptions options);
+  AdaptiveLimiter(Gate& gate, const LimiterOptions& options);
   ~AdaptiveLimiter();
   AdaptiveLimiter(const AdaptiveLimiter&) = delete;
   AdaptiveLimiter& operator=(const AdaptiveLimiter&) = delete;
