@@ -9,7 +9,7 @@ namespace {
 double ms(std::uint64_t ns) { return std::round(static_cast<double>(ns) / 1e4) / 100; }
 double ms(nanoseconds d) { return ms(static_cast<std::uint64_t>(d.count())); }
 
-void quantiles(cli::JsonWriter& json, std::string_view name, const base::Histogram::Counts& times) {
+void quantiles(cli::JsonWriter& json, std::string_view name, const HistogramCounts& times) {
   json.open(name);
   const bool any = times.count() > 0;
   any ? json.field("p50", ms(times.quantile(0.5))) : json.null("p50");

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/histogram.h"
+#include "bulkhead/histogram.h"
 #include "bulkhead/rejection.h"
 
 namespace bulkhead::demo {
@@ -17,8 +17,8 @@ namespace bulkhead::demo {
 struct Count {
   std::uint64_t calls = 0, served = 0;
   std::array<std::uint64_t, kReasons> rejected_by_reason{};
-  base::Histogram::Counts wait;      // from the intended arrival to the connection
-  base::Histogram::Counts response;  // from the intended arrival to the answer, of served calls
+  HistogramCounts wait;      // from the intended arrival to the connection
+  HistogramCounts response;  // from the intended arrival to the answer, of served calls
 
   std::uint64_t rejected() const noexcept;
   std::uint64_t rejected(Reason reason) const noexcept {
@@ -47,7 +47,7 @@ class Tally {
 
   std::atomic<std::uint64_t> calls_{0}, served_{0};
   std::array<std::atomic<std::uint64_t>, kReasons> rejected_{};
-  base::Histogram wait_, response_;
+  Histogram wait_, response_;
 };
 
 }  // namespace bulkhead::demo

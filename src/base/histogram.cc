@@ -1,17 +1,17 @@
-#include "base/histogram.h"
+#include "bulkhead/histogram.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace bulkhead::base {
+namespace bulkhead {
 
-std::uint64_t Histogram::Counts::count() const noexcept {
+std::uint64_t HistogramCounts::count() const noexcept {
   std::uint64_t n = 0;
   for (const auto in_bucket : buckets) n += in_bucket;
   return n;
 }
 
-std::uint64_t Histogram::Counts::quantile(double q) const noexcept {
+std::uint64_t HistogramCounts::quantile(double q) const noexcept {
   const std::uint64_t n = count();
   if (n == 0) return 0;
   const double wanted = std::ceil(std::clamp(q, 0.0, 1.0) * static_cast<double>(n));
@@ -20,27 +20,27 @@ std::uint64_t Histogram::Counts::quantile(double q) const noexcept {
   for (std::uint64_t seen = buckets[0]; seen < rank; seen += buckets[i]) ++i;
   if (i == 0) return buckets[0] == n && sum == 0 ? 0 : 1;
   constexpr double to_middle = 0.9576032806985737;  // 2^(-1/16)
-  return static_cast<std::uint64_t>(std::llround(upper_bound(i) * to_middle));
+  return static_cast<std::uint64_t>(std::llround(Histogram::upper_bound(i) * to_middle));
 }
 
-double Histogram::Counts::mean() const noexcept {
+double HistogramCounts::mean() const noexcept {
   const std::uint64_t n = count();
   return n == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(n);
 }
 
-Histogram::Counts& Histogram::Counts::operator+=(const Counts& other) noexcept {
+HistogramCounts& HistogramCounts::operator+=(const HistogramCounts& other) noexcept {
   for (std::size_t i = 0; i < kBuckets; ++i) buckets[i] += other.buckets[i];
   sum += other.sum;
   return *this;
 }
 
-Histogram::Counts& Histogram::Counts::operator-=(const Counts& earlier) noexcept {
+HistogramCounts& HistogramCounts::operator-=(const HistogramCounts& earlier) noexcept {
   for (std::size_t i = 0; i < kBuckets; ++i) buckets[i] -= std::min(buckets[i], earlier.buckets[i]);
   sum -= std::min(sum, earlier.sum);
   return *this;
 }
 
-void Histogram::merge(const Counts& other) noexcept {
+void Histogram::merge(const HistogramCounts& other) noexcept {
   for (std::size_t i = 0; i < kBuckets; ++i)
     if (other.buckets[i]) buckets_[i].fetch_add(other.buckets[i], std::memory_order_relaxed);
   sum_.fetch_add(other.sum, std::memory_order_relaxed);
@@ -51,8 +51,8 @@ void Histogram::reset() noexcept {
   sum_.store(0, std::memory_order_relaxed);
 }
 
-Histogram::Counts Histogram::counts() const noexcept {
-  Counts copy;
+HistogramCounts Histogram::counts() const noexcept {
+  HistogramCounts copy;
   for (std::size_t i = 0; i < kBuckets; ++i) copy.buckets[i] = buckets_[i].load(std::memory_order_relaxed);
   copy.sum = sum_.load(std::memory_order_relaxed);
   return copy;
@@ -62,4 +62,4 @@ double Histogram::upper_bound(std::size_t bucket) noexcept {
   return std::exp2(static_cast<double>(bucket) / kPerOctave);
 }
 
-}  // namespace bulkhead::base
+}  // namespace bulkhead

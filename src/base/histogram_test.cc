@@ -1,4 +1,4 @@
-#include "base/histogram.h"
+#include "bulkhead/histogram.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace bulkhead::base {
+namespace bulkhead {
 namespace {
 
 double quantile(const Histogram& histogram, double q) { return static_cast<double>(histogram.quantile(q)); }
@@ -100,4 +100,4 @@ TEST(Histogram, NoRecordIsLostBetweenThreads) {
 }
 
 }  // namespace
-}  // namespace bulkhead::base
+}  // namespace bulkhead

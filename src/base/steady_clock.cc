@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/alarm_heap.h"
+#include "base/counter_clock.h"
 #include "base/futex.h"
 #include "bulkhead/clock.h"
 
@@ -63,6 +64,9 @@ class TimerThread final : public DeadlineDriver {
 class SteadyClock final : public Clock {
  public:
   TimePoint now() const noexcept override { return std::chrono::steady_clock::now(); }
+  TimePoint glance() const noexcept override {
+    return TimePoint(std::chrono::nanoseconds(base::counter_now()));
+  }
   void wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, TimePoint until) noexcept override {
     base::futex_wait(word, value, until);
   }

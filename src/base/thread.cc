@@ -20,7 +20,7 @@ struct Start {
 void* run(void* argument) {
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
   const ThreadOptions& o = start->options;
-  pthread_setname_np(pthread_self(), o.name.substr(0, 15).c_str());
+  pthread_setname_np(pthread_self(), o.name.substr(0, kThreadName).c_str());
   if (!o.cpus.empty()) {
     cpu_set_t set;
     CPU_ZERO(&set);

@@ -10,8 +10,10 @@
 
 namespace bulkhead::base {
 
+inline constexpr std::size_t kThreadName = 15;  // characters of a name that the kernel keeps
+
 struct ThreadOptions {
-  std::string name;            // as shown by top and debuggers; the kernel keeps the first 15 characters
+  std::string name;            // as shown by top and debuggers
   std::size_t stack_size = 0;  // bytes; 0: the system's default
   std::vector<unsigned> cpus;  // where it may run; empty: anywhere
   int nice = 0;                // -20 to 19; raising the priority needs the right to do so

@@ -1,7 +1,7 @@
 // histogram.h - counts durations in buckets that grow by 2^(1/8), so any quantile is right within
 // about 4.5 %.
 //
-//   base::Histogram waits;
+//   bulkhead::Histogram waits;
 //   waits.record(1'300'000);                                // ns
 //   auto last = waits.counts();  ...  auto window = waits.counts();  window -= last;
 //   window.quantile(0.99);                                  // of what was recorded in between
@@ -18,25 +18,28 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace bulkhead::base {
+namespace bulkhead {
 
-class Histogram {
- public:
+// A plain copy: to merge those of several histograms, to subtract an earlier one, to ask for quantiles.
+struct HistogramCounts {
   static constexpr std::size_t kPerOctave = 8;
   static constexpr std::size_t kBuckets = 42 * kPerOctave + 1;
 
-  // A plain copy: to merge those of several histograms, to subtract an earlier one, to ask for quantiles.
-  struct Counts {
-    std::array<std::uint64_t, kBuckets> buckets{};
-    std::uint64_t sum = 0;  // of the recorded values, ns
+  std::array<std::uint64_t, kBuckets> buckets{};
+  std::uint64_t sum = 0;  // of the recorded values, ns
 
-    std::uint64_t count() const noexcept;
-    // The middle of the bucket of the ceil(q * count)-th smallest value; 0 when nothing was recorded.
-    std::uint64_t quantile(double q) const noexcept;
-    double mean() const noexcept;
-    Counts& operator+=(const Counts& other) noexcept;
-    Counts& operator-=(const Counts& earlier) noexcept;
-  };
+  std::uint64_t count() const noexcept;
+  // The middle of the bucket of the ceil(q * count)-th smallest value; 0 when nothing was recorded.
+  std::uint64_t quantile(double q) const noexcept;
+  double mean() const noexcept;
+  HistogramCounts& operator+=(const HistogramCounts& other) noexcept;
+  HistogramCounts& operator-=(const HistogramCounts& earlier) noexcept;
+};
+
+class Histogram {
+ public:
+  static constexpr std::size_t kPerOctave = HistogramCounts::kPerOctave;
+  static constexpr std::size_t kBuckets = HistogramCounts::kBuckets;
 
   Histogram() = default;
   Histogram(const Histogram&) = delete;
@@ -44,13 +47,15 @@ class Histogram {
 
   // Relaxed throughout: each number stands for itself, nothing is published through it.
   void record(std::uint64_t ns) noexcept {
-    buckets_[bucket_of(ns)].fetch_add(1, std::memory_order_relaxed);
+    count(ns);
     sum_.fetch_add(ns, std::memory_order_relaxed);
   }
-  void merge(const Counts& other) noexcept;
+  // The same without the sum, for those who keep it elsewhere.
+  void count(std::uint64_t ns) noexcept { buckets_[bucket_of(ns)].fetch_add(1, std::memory_order_relaxed); }
+  void merge(const HistogramCounts& other) noexcept;
   void reset() noexcept;  // records that come in meanwhile may be lost or kept
 
-  Counts counts() const noexcept;
+  HistogramCounts counts() const noexcept;
   std::uint64_t count() const noexcept { return counts().count(); }
   std::uint64_t quantile(double q) const noexcept { return counts().quantile(q); }
 
@@ -74,4 +79,4 @@ class Histogram {
   std::atomic<std::uint64_t> sum_{0};
 };
 
-}  // namespace bulkhead::base
+}  // namespace bulkhead
