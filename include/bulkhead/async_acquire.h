@@ -86,9 +86,6 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   // On the thread that decided it, outside all locks. May destroy this object and re-enter the gate.
   virtual void on_decided() noexcept = 0;
   Gate& gate() const noexcept { return gate_; }
-  Rejection refuse(Priority priority,
-                   Reason reason) noexcept;  // counted and announced by the gate, as if tried
-
   Permit permit_;  // if it was admitted at once; the owner's once the result is taken
 
  private:
@@ -105,6 +102,7 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   Gate& gate_;
   AcquireWatch* watch_;
   Stage stage_ = Stage::idle;
+  bool waited_ = false;
   bool pinned_ = false;  // from joining the line until the result is taken
 };
 

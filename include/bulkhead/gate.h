@@ -83,6 +83,7 @@ struct AcquireOptions {
 };
 
 class AsyncAcquire;
+class Bulkhead;
 
 namespace detail {
 class Frame;
@@ -165,6 +166,9 @@ class Gate {
   bool drain(TimePoint until = no_deadline);
 
   Snapshot snapshot() const noexcept;
+  std::uint32_t in_flight() const noexcept { return turnstile_.in_flight(); }
+  // Counts and announces a refusal that something in front of this gate has decided: a breaker, a rate limit.
+  Rejection refuse(Priority priority, Reason reason) noexcept;
   std::vector<Holder> holders() const;  // oldest first; empty unless GateOptions::track_holders
   std::string_view name() const noexcept { return name_; }
   Clock& clock() const noexcept { return clock_; }
@@ -173,6 +177,7 @@ class Gate {
   friend class Permit;
   friend class AsyncAcquire;
   friend class AcquireWatch;
+  friend class Bulkhead;
   friend class detail::Frame;
   friend class detail::Completions;
   friend class detail::MemberGate;
@@ -213,10 +218,10 @@ class Gate {
   std::optional<Result<Permit>> decide_now(const AcquireOptions& options, bool may_queue,
                                            Plan& plan) noexcept;
   std::optional<Result<Permit>> at_once(const AcquireOptions& options) noexcept;
+  Result<Permit> peek(const AcquireOptions& options) noexcept;  // try_acquire, but a refusal is not counted
   bool pass(const AcquireOptions& options) noexcept;
   bool borrow(const AcquireOptions& options, bool may_queue) noexcept;
   Result<Permit> conclude(Waiter& w, const AcquireOptions& options) noexcept;
-  Rejection refused(Priority priority, Reason reason) noexcept;
   Rejection refused(Priority priority, const Turnstile::Look& look) noexcept;
   Rejection rejection(Reason reason, std::uint32_t in_flight, std::uint32_t waiting) const noexcept;
   Event event(Priority priority, std::uint32_t in_flight, std::uint32_t waiting) const noexcept;

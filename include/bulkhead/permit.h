@@ -21,6 +21,8 @@
 
 namespace bulkhead {
 
+class AsyncAcquire;
+class Bulkhead;
 class Gate;
 
 class [[nodiscard]] Permit {
@@ -51,9 +53,12 @@ class [[nodiscard]] Permit {
   Gate* gate() const noexcept { return gate_; }
   std::uint32_t cost() const noexcept { return cost_; }
   Priority priority() const noexcept { return priority_; }
+  bool waited() const noexcept { return waited_; }  // it had to wait in line
 
  private:
   friend class Gate;
+  friend class AsyncAcquire;
+  friend class Bulkhead;
   static constexpr std::uint8_t held = 1;
   static constexpr std::uint8_t observed = 2;  // there is more to do on release than to add to the word
   static constexpr std::uint8_t failed = 4;
@@ -61,6 +66,12 @@ class [[nodiscard]] Permit {
   Permit(Gate* gate, std::uint32_t cost, Priority priority, std::uint8_t state) noexcept
       : gate_(gate), cost_(cost), priority_(priority), state_(state) {}
 
+  void hold(Gate* gate, Priority priority) noexcept {  // of an empty permit: one unit, just taken
+    gate_ = gate;
+    cost_ = 1;
+    priority_ = priority;
+    state_ = held;
+  }
   inline void drop() noexcept;
   void drop_observed() noexcept;
   // What a release needs to know, by value: see Gate::blank().
@@ -80,6 +91,7 @@ class [[nodiscard]] Permit {
     cost_ = other.cost_;
     priority_ = other.priority_;
     state_ = std::exchange(other.state_, std::uint8_t{0});
+    waited_ = other.waited_;
     if (state_ & observed) {
       holder_ = other.holder_;
       lease_ = other.lease_;
@@ -94,7 +106,8 @@ class [[nodiscard]] Permit {
   std::uint32_t cost_ = 0;
   Priority priority_ = Priority::normal;
   std::uint8_t state_ = 0;
-  [[maybe_unused]] std::uint16_t spare_ = 0;
+  bool waited_ = false;
+  [[maybe_unused]] std::uint8_t spare_ = 0;
 
   std::int64_t sampled_at_;  // ns; 0: not sampled
   std::uint32_t holder_;     // the entry among the holders + 1; 0: not tracked

@@ -107,15 +107,12 @@ Result<Permit> AsyncAcquire::result() noexcept {
   if (permit_) return std::move(permit_);
   static const AcquireOptions nothing_to_watch;
   Result<Permit> result = gate_.conclude(*this, watch_ ? watch_->options_ : nothing_to_watch);
+  if (result) result->waited_ = waited_;
   if (std::exchange(pinned_, false)) gate_.unpin();
   return result;
 }
 
 bool AsyncAcquire::cancel(Reason reason) noexcept { return gate_.withdraw_and_tell(*this, reason); }
-
-Rejection AsyncAcquire::refuse(Priority priority, Reason reason) noexcept {
-  return gate_.refused(priority, reason);
-}
 
 void AsyncAcquire::post(Waiter& w) noexcept { detail::Completions::post(static_cast<AsyncAcquire&>(w)); }
 
@@ -124,6 +121,7 @@ void AsyncAcquire::tell_at_once(Waiter& w) noexcept { static_cast<AsyncAcquire&>
 void AsyncAcquire::decided_by_others() noexcept {
   if (watch_) watch_->disarm(gate_);
   stage_ = Stage::over;
+  waited_ = true;
   on_decided();
 }
 

@@ -189,14 +189,14 @@ bool Gate::borrow(const AcquireOptions& options, bool may_queue) noexcept {
 std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bool may_queue,
                                                Plan& plan) noexcept {
   const Priority priority = options.priority;
-  if (turnstile_.closed()) return Result<Permit>(std::unexpect, refused(priority, Reason::shutdown));
+  if (turnstile_.closed()) return Result<Permit>(std::unexpect, refuse(priority, Reason::shutdown));
   if (options.stop.stop_requested())
-    return Result<Permit>(std::unexpect, refused(priority, Reason::cancelled));
+    return Result<Permit>(std::unexpect, refuse(priority, Reason::cancelled));
   const bool has_deadline = options.deadline != no_deadline;
   if (has_deadline) {
     plan.now = now_ns();
     if (plan.now >= options.deadline.time_since_epoch().count())
-      return Result<Permit>(std::unexpect, refused(priority, Reason::deadline));
+      return Result<Permit>(std::unexpect, refuse(priority, Reason::deadline));
   }
   if (pass(options)) return noted(options);
   if (backing_ && borrow(options, may_queue)) return noted(options);
@@ -223,6 +223,11 @@ std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bo
 std::optional<Result<Permit>> Gate::at_once(const AcquireOptions& options) noexcept {
   Plan plan;
   return decide_now(options, true, plan);
+}
+
+Result<Permit> Gate::peek(const AcquireOptions& options) noexcept {
+  if (!turnstile_.closed() && pass(options)) return noted(options);
+  return Result<Permit>(std::unexpect);
 }
 
 // Puts what `answer` returns into the place of a blank permit, built right there: a rejection is not copied.
@@ -317,6 +322,7 @@ Result<Permit> Gate::acquire_slow(const AcquireOptions& options) noexcept {
   on_stop.reset();
   if (own_decision) announce(w);
   Result<Permit> result = conclude(w, options);
+  if (result) result->waited_ = verdict == Verdict::pending;
   unpin();
   return result;
 }
@@ -360,7 +366,7 @@ Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept
   return permit;
 }
 
-Rejection Gate::refused(Priority priority, Reason reason) noexcept {
+Rejection Gate::refuse(Priority priority, Reason reason) noexcept {
   return refused(priority, {detail::rejected(reason), turnstile_.in_flight(), turnstile_.limit(),
                             turnstile_.waiting(), turnstile_.max_queue()});
 }
