@@ -41,6 +41,8 @@
 
 namespace bulkhead {
 
+class Bulkhead;
+
 // What becomes of work that has no place. A fallback is given with the work itself, see Pool::submit_or.
 enum class OnReject : std::uint8_t {
   abort,        // the task is complete with the Rejection
@@ -134,11 +136,15 @@ class Pool {
   bool shutdown(Shutdown how = Shutdown::graceful, TimePoint until = no_deadline);
 
   PoolSnapshot snapshot() const;
+  Gate& gate() const noexcept;  // who takes its units takes the places of threads
   std::vector<Holder> holders() const { return gate().holders(); }
   std::string_view name() const noexcept { return gate().name(); }
 
  private:
   friend class detail::TaskState;
+  friend class Bulkhead;
+
+  void allow(std::uint32_t threads) noexcept;  // for a limit of the gate that others move
 
   template <class Fallback, class F>
   auto launch(F fn, Fallback fallback, const SubmitOptions& options) {
@@ -154,7 +160,6 @@ class Pool {
     return task;
   }
 
-  Gate& gate() const noexcept;
   detail::TaskExtras* extras(const SubmitOptions& options) const;
   void start(detail::TaskState& task, const SubmitOptions& options) noexcept;
 

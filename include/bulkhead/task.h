@@ -77,6 +77,8 @@ class [[nodiscard]] Task {
 
   // co_await std::move(task) -> Result<R>; resumes on the thread that finished it. Rethrows like get().
   auto operator co_await() && noexcept;
+  // co_await task.settled() resumes when it is ready, and the Task keeps its result. The Task stays where it is.
+  auto settled() noexcept;
 
  private:
   friend class Pool;
@@ -115,28 +117,44 @@ void Task<R>::then(H handler) && {
   if (!state->attach(*call)) call->resume(*call);
 }
 
+namespace detail {
+// A coroutine that waits for a task to be settled. Destroyed meanwhile, it will not be resumed.
+struct SettledAwaiter : Continuation {
+  explicit SettledAwaiter(TaskState* s) : state(s) {}
+  SettledAwaiter(const SettledAwaiter&) = delete;
+  SettledAwaiter& operator=(const SettledAwaiter&) = delete;
+  ~SettledAwaiter() {
+    if (state && coroutine) state->detach(*this);
+  }
+  bool await_ready() const noexcept { return state->settled(); }
+  bool await_suspend(std::coroutine_handle<> handle) noexcept {
+    coroutine = handle;
+    resume = [](Continuation& self) noexcept { static_cast<SettledAwaiter&>(self).coroutine.resume(); };
+    return state->attach(*this);
+  }
+  void await_resume() const noexcept {}
+
+  TaskState* state;
+  std::coroutine_handle<> coroutine;
+};
+}  // namespace detail
+
+template <class R>
+auto Task<R>::settled() noexcept {
+  return detail::SettledAwaiter(state_);
+}
+
 template <class R>
 auto Task<R>::operator co_await() && noexcept {
-  struct Awaiter final : detail::Continuation {
-    explicit Awaiter(State* s) : state(s) {}
-    Awaiter(const Awaiter&) = delete;
-    Awaiter& operator=(const Awaiter&) = delete;
+  struct Awaiter final : detail::SettledAwaiter {
+    using detail::SettledAwaiter::SettledAwaiter;
     ~Awaiter() {  // a coroutine destroyed while it waits gives up
-      if (!state) return;
-      state->detach(*this);
-      state->give_up(Reason::cancelled);
-      state->drop();
+      if (!this->state) return;
+      this->state->detach(*this);
+      this->state->give_up(Reason::cancelled);
+      std::exchange(this->state, nullptr)->drop();
     }
-    bool await_ready() const noexcept { return state->settled(); }
-    bool await_suspend(std::coroutine_handle<> handle) noexcept {
-      coroutine = handle;
-      resume = [](detail::Continuation& self) noexcept { static_cast<Awaiter&>(self).coroutine.resume(); };
-      return state->attach(*this);
-    }
-    Result<R> await_resume() { return take(std::exchange(state, nullptr)); }
-
-    State* state;
-    std::coroutine_handle<> coroutine;
+    Result<R> await_resume() { return take(static_cast<State*>(std::exchange(this->state, nullptr))); }
   };
   return Awaiter(std::exchange(state_, nullptr));
 }

@@ -6,12 +6,21 @@
 namespace bulkhead {
 namespace {
 
+[[noreturn]] void invalid(std::string_view name, std::string_view setting, std::string_view problem) {
+  base::throw_invalid(base::join({"bulkhead \"", name, "\": ", setting, " ", problem}));
+}
+
+void check_threads(std::string_view name, std::uint32_t threads) {
+  if (threads < 1 || threads > 65'536)
+    invalid(name, "threads",
+            base::join({"= ", std::to_string(threads), " is out of range: give 1 to 65536"}));
+}
+
 PoolOptions checked(PoolOptions o) {
   const auto refuse = [&](std::string_view setting, std::string_view problem) {
-    base::throw_invalid(base::join({"bulkhead \"", o.name, "\": ", setting, " ", problem}));
+    invalid(o.name, setting, problem);
   };
-  if (o.threads < 1 || o.threads > 65'536)
-    refuse("threads", base::join({"= ", std::to_string(o.threads), " is out of range: give 1 to 65536"}));
+  check_threads(o.name, o.threads);
   if (o.min_threads > o.threads)
     refuse("min_threads", base::join({"= ", std::to_string(o.min_threads), " is above threads = ",
                                       std::to_string(o.threads), ": give at most that"}));
@@ -89,9 +98,8 @@ detail::TaskExtras* Pool::extras(const SubmitOptions& o) const {
 }
 
 void Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept {
-  if (!core_->accepting.load(std::memory_order_acquire)) {
-    return task.reject(task.turn_away(options.priority, Reason::shutdown));
-  }
+  if (!core_->accepting.load(std::memory_order_acquire))
+    return task.reject(core_->gate.refuse(options.priority, Reason::shutdown));
   const bool decided = task.extras_
                            ? task.AsyncAcquire::start(task.extras_->watch.options())
                            : task.AsyncAcquire::start({.priority = options.priority, .cost = options.cost});
@@ -112,9 +120,12 @@ void Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept
 }
 
 void Pool::resize(std::uint32_t threads) {
+  check_threads(name(), threads);
   core_->gate.resize(threads);
   core_->workers->resize(threads);
 }
+
+void Pool::allow(std::uint32_t threads) noexcept { core_->workers->resize(threads); }
 
 void Pool::resize_queue(std::uint32_t max_queue) { core_->gate.resize_queue(max_queue); }
 
@@ -130,6 +141,9 @@ bool Pool::shutdown(Shutdown how, TimePoint until) {
     }
     for (std::stop_source& source : sources) source.request_stop();
   }
+  if (!core_->gate.drain(until)) return false;
+  // A submission that had found the pool open may have come in since: it is refused, or waited for.
+  core_->gate.close();
   return core_->gate.drain(until);
 }
 

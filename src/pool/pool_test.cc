@@ -93,6 +93,56 @@ TEST(Pool, IdleThreadsEndAfterTheKeepAlive) {
   until([&] { return pool.snapshot().threads == 1; });
 }
 
+TEST(Pool, AKeepAliveBeyondTheEndOfTimeIsForEver) {
+  Pool pool{{.threads = 1, .keep_alive = std::chrono::nanoseconds::max() - 1ns}};
+  EXPECT_TRUE(pool.submit([] {}).get());
+  until([&] { return pool.snapshot().idle == 1; });
+  EXPECT_EQ(pool.snapshot().threads, 1u);
+}
+
+TEST(Pool, ResizeSaysWhatIsWrongAndChangesNothing) {
+  Pool pool{{.name = "db", .threads = 2}};
+  for (const std::uint32_t wrong : {0u, 65'537u}) {
+    try {
+      pool.resize(wrong);
+      ADD_FAILURE() << "accepted";
+    } catch (const std::invalid_argument& e) {
+      EXPECT_EQ(std::string(e.what()),
+                "bulkhead \"db\": threads = " + std::to_string(wrong) + " is out of range: give 1 to 65536");
+    }
+  }
+  EXPECT_EQ(pool.snapshot().max_threads, 2u);
+  EXPECT_EQ(pool.snapshot().gate.max_concurrent, 2u);
+}
+
+TEST(Pool, WorkThatThrowsWhileItIsMovedIsNotTaken) {
+  struct Fragile {
+    int moves_left;
+    explicit Fragile(int moves) : moves_left(moves) {}
+    Fragile(Fragile&& other) : moves_left(other.moves_left - 1) {
+      if (moves_left < 0) throw std::runtime_error("cannot move");
+    }
+    int operator()() const { return 1; }
+  };
+  Pool pool{{.threads = 1}};
+  for (int moves = 0; moves < 3; ++moves) {
+    try {
+      EXPECT_EQ(pool.submit(Fragile(moves)).get().value(), 1);
+    } catch (const std::runtime_error&) {
+    }
+  }
+  EXPECT_EQ(pool.submit(Fragile(100)).get().value(), 1);
+  EXPECT_TRUE(pool.shutdown());
+}
+
+TEST(Pool, AfterAGracefulShutdownNothingBegins) {
+  Pool pool{{.threads = 1, .max_queue = 1}};
+  EXPECT_TRUE(pool.submit([] {}).get());
+  EXPECT_TRUE(pool.shutdown());
+  EXPECT_TRUE(pool.snapshot().gate.closed);
+  EXPECT_EQ(pool.submit([] {}).get().error().reason, Reason::shutdown);
+}
+
 TEST(Pool, RefusesWhenThreadsAndQueueAreFull) {
   Pool pool{{.name = "db", .threads = 1, .max_queue = 1}};
   Stuck stuck;

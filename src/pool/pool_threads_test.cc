@@ -71,6 +71,11 @@ TEST(PoolThreads, EachCarriesTheNameOfThePoolAndItsNumber) {
   EXPECT_THAT(all_at_once(pool, 3, thread_name), UnorderedElementsAre("db-1", "db-2", "db-3"));
 }
 
+TEST(PoolThreads, ALongNameLeavesRoomForTheNumber) {
+  Pool pool{{.name = "analytics-reports", .threads = 1}};
+  EXPECT_EQ(pool.submit([] { return thread_name(); }).get().value(), "analytics-rep-1");
+}
+
 TEST(PoolThreads, ANumberIsUsedAgainOnceItsThreadHasEnded) {
   ManualClock clock;
   Pool pool{{.name = "db", .threads = 1, .keep_alive = 1s, .clock = &clock}};

@@ -95,10 +95,14 @@ void Workers::carry_out(const Wake& wake) noexcept {
   if (wake.worker) base::futex_wake(&wake.worker->signal);
   if (wake.start == 0) return;
   base::ThreadOptions options = thread_options_;
-  options.name = name_ + "-" + std::to_string(wake.start);
+  const std::string number = "-" + std::to_string(wake.start);
+  options.name =
+      name_.substr(0, base::kThreadName - number.size()) + number;  // the number is what tells them apart
   if (base::start_thread(options, [self = shared_from_this(), n = wake.start] { self->loop(n); })) return;
-  // No thread to be had. The others will come to it; if there are none, this thread is the worker.
+  // No thread to be had. The others will come to it, also one that has just gone to sleep; if there are none,
+  // this thread is the worker.
   bool alone = false;
+  Wake other;
   {
     std::lock_guard lock(mutex_);
     numbers_[wake.start - 1] = false;
@@ -106,7 +110,9 @@ void Workers::carry_out(const Wake& wake) noexcept {
     --started_;
     waking_ = false;
     alone = threads_ == 0;
+    if (idle_) other = pass_on();
   }
+  if (other.worker) base::futex_wake(&other.worker->signal);
   while (alone) {
     detail::TaskState* task = nullptr;
     {
@@ -161,8 +167,9 @@ bool Workers::idle(std::unique_lock<detail::Mutex>& lock, Worker& me) noexcept {
   idle_ = &me;
   ++idle_count_;
   lock.unlock();
-  const bool kept = keep_alive_ == wait_forever;
-  const TimePoint until = kept ? no_deadline : clock_.now() + keep_alive_;
+  const TimePoint now = clock_.now();
+  const bool kept = keep_alive_ >= no_deadline - now;
+  const TimePoint until = kept ? no_deadline : now + keep_alive_;
   while (me.signal.load(std::memory_order_acquire) == 0 && (kept || clock_.now() < until))
     clock_.wait(me.signal, 0, until);
   lock.lock();

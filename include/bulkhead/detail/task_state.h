@@ -103,9 +103,6 @@ class TaskState : public AsyncAcquire {
   void finish() noexcept;  // the pool lets go of a task that was refused
   void reject(const Rejection& rejection) noexcept;
   Rejection numbers(Reason reason) const noexcept;
-  Rejection turn_away(Priority priority, Reason reason) noexcept {
-    return AsyncAcquire::refuse(priority, reason);
-  }
   void abandon() noexcept;
   Workers* block_self() const noexcept;
 
@@ -167,8 +164,15 @@ class TaskOf final : public TaskResult<R> {
   template <class... Args>
   static TaskOf* make(F&& fn, Fallback&& fallback, Args&&... args) {
     static_assert(alignof(TaskOf) <= alignof(std::max_align_t), "over-aligned callables are not supported");
-    void* block = take_block(sizeof(TaskOf));
-    return new (block) TaskOf(std::move(fn), std::move(fallback), std::forward<Args>(args)...);
+    struct Block {
+      void* address = take_block(sizeof(TaskOf));
+      ~Block() {  // the work may throw while it is moved
+        if (address) give_block(address, sizeof(TaskOf));
+      }
+    } block;
+    auto* task = new (block.address) TaskOf(std::move(fn), std::move(fallback), std::forward<Args>(args)...);
+    block.address = nullptr;
+    return task;
   }
 
  private:
