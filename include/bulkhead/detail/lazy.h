@@ -1,0 +1,93 @@
+// lazy.h - what the coroutines of this library return: it begins when it is awaited, and goes on with whoever
+// awaits it when it ends. Not for direct use.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace bulkhead::detail {
+
+template <class T>
+class [[nodiscard]] Lazy {
+ public:
+  struct promise_type {
+    std::optional<T> value;
+    std::exception_ptr thrown;
+    std::coroutine_handle<> next;
+
+    Lazy get_return_object() noexcept {
+      return Lazy(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    auto final_suspend() noexcept {
+      struct GoOn {
+        bool await_ready() const noexcept { return false; }
+        std::coroutine_handle<> await_suspend(std::coroutine_handle<promise_type> self) noexcept {
+          return self.promise().next;
+        }
+        void await_resume() const noexcept {}
+      };
+      return GoOn{};
+    }
+    template <class U>
+    void return_value(U&& v) {
+      value.emplace(std::forward<U>(v));
+    }
+    void unhandled_exception() noexcept { thrown = std::current_exception(); }
+  };
+
+  Lazy(Lazy&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Lazy& operator=(Lazy&&) = delete;
+  ~Lazy() {
+    if (handle_) handle_.destroy();
+  }
+
+  bool await_ready() const noexcept { return false; }
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiting) noexcept {
+    handle_.promise().next = awaiting;
+    return handle_;
+  }
+  T await_resume() {
+    promise_type& p = handle_.promise();
+    if (p.thrown) std::rethrow_exception(std::move(p.thrown));
+    return *std::move(p.value);
+  }
+
+ private:
+  explicit Lazy(std::coroutine_handle<promise_type> handle) noexcept : handle_(handle) {}
+  std::coroutine_handle<promise_type> handle_;
+};
+
+// Something to co_await: it is an awaiter, or operator co_await makes one of it.
+template <class T>
+concept Awaiter = requires(T& t) {
+  { t.await_ready() } -> std::convertible_to<bool>;
+  t.await_resume();
+};
+template <class T>
+decltype(auto) awaiter_of(T&& t) {
+  if constexpr (requires { std::forward<T>(t).operator co_await(); })
+    return std::forward<T>(t).operator co_await();
+  else if constexpr (requires { operator co_await(std::forward<T>(t)); })
+    return operator co_await(std::forward<T>(t));
+  else
+    return std::forward<T>(t);
+}
+template <class T>
+concept Awaitable = !std::is_void_v<T> && requires(T&& t) {
+  { detail::awaiter_of(std::forward<T>(t)) } -> Awaiter;
+};
+
+template <class T>
+struct Awaited {
+  using type = T;
+};
+template <Awaitable T>
+struct Awaited<T> {
+  using type = std::remove_cvref_t<decltype(detail::awaiter_of(std::declval<T>()).await_resume())>;
+};
+
+}  // namespace bulkhead::detail
