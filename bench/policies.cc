@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/workload.h"
-#include "bench/workloads.h"
+#include "bench/parts.h"
 #include "bulkhead/breaker.h"
 #include "bulkhead/rate_limiter.h"
 
@@ -18,21 +17,6 @@ using namespace std::chrono_literals;
 
 // Time is an argument of the policies; reading it is the caller's expense, and not measured here.
 constexpr bulkhead::TimePoint some_time{1h};
-
-struct Part {
-  std::string name;
-  Loop loop;
-};
-
-Part bare_pair() {
-  auto count = std::make_shared<std::atomic<std::uint64_t>>(0);
-  return {std::string(kFloor), [count](std::uint64_t n) {
-            for (; n > 0; --n) {
-              count->fetch_add(1, std::memory_order_acquire);
-              count->fetch_sub(1, std::memory_order_release);
-            }
-          }};
-}
 
 // One call in `failing` fails, which does not open it; 0: none does.
 Part breaker(std::string name, bulkhead::BreakerWindow window, std::uint64_t failing) {
@@ -80,7 +64,6 @@ void policies(const Settings& settings, Results& results) {
                 .permits = 1,
                 .section = "empty",
                 .rows = {}};
-    if (!settings.wants(table.title)) continue;
     std::vector<Part> parts;
     parts.push_back(bare_pair());
     parts.push_back(breaker("breaker, closed, last 100 calls", bulkhead::BreakerWindow::calls, 0));
@@ -89,15 +72,7 @@ void policies(const Settings& settings, Results& results) {
     parts.push_back(refusing_breaker());
     parts.push_back(rate_limiter("rate limiter, taken", true));
     parts.push_back(rate_limiter("rate limiter, refused", false));
-    std::vector<std::uint64_t> batches;
-    for (const Part& p : parts) batches.push_back(batch_size(p.loop));
-    Team team(threads);
-    const std::int64_t window_ns = settings.quick ? 300'000 : 1'500'000;
-    const auto series = take_turns(table.title, settings.apply({}), parts.size(), [&](std::size_t i) {
-      return measure(team, window_ns, batches[i], parts[i].loop);
-    });
-    for (std::size_t i = 0; i < parts.size(); ++i) table.add(parts[i].name, series[i]);
-    results.push_back(std::move(table));
+    add_parts(settings, results, std::move(table), parts);
   }
 }
 

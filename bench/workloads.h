@@ -26,8 +26,9 @@ void group(const Settings& settings, Results& results);     // admit + release a
 void reject(const Settings& settings, Results& results);    // rejection when full
 void storm(const Settings& settings, Results& results);     // rejections on one core, a holder on another
 void hand_off(const Settings& settings, Results& results);  // from a release to the thread that waited for it
-void saturation(const Settings& settings, Results& results);  // more threads than permits
-void policies(const Settings& settings, Results& results);    // what breaker and rate limiter add
-void memory(const Settings& settings, Results& results);      // bytes and allocations
+void saturation(const Settings& settings, Results& results);   // more threads than permits
+void policies(const Settings& settings, Results& results);     // what breaker and rate limiter add
+void composition(const Settings& settings, Results& results);  // what each part of a Bulkhead adds
+void memory(const Settings& settings, Results& results);       // bytes and allocations
 
 }  // namespace bench
