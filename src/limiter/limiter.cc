@@ -4,7 +4,6 @@
 #include <atomic>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "base/text.h"
 #include "bulkhead/detail/mutex.h"
@@ -23,7 +22,8 @@ using std::chrono::nanoseconds;
 constexpr std::uint32_t most_limit = 268'435'455;  // what a gate can hold
 
 void check(std::string_view gate, const LimiterOptions& o) {
-  const auto require = [&](bool good, std::string_view setting, std::string value, std::string_view fix) {
+  const auto require = [&](bool good, std::string_view setting, const std::string& value,
+                           std::string_view fix) {
     if (!good)
       base::throw_invalid(base::join(
           {"bulkhead \"", gate, "\": limiter.", setting, " = ", value, " is out of range: give ", fix}));
@@ -91,9 +91,9 @@ std::unique_ptr<Algorithm> make_algorithm(const LimiterOptions& o, std::uint32_t
 //   L3 epoch changes with every limit, and a window counts only calls of epoch >= oldest (algorithms that
 //      compare limits: the epoch of the limit in force).
 struct AdaptiveLimiter::State {
-  State(Gate& g, LimiterOptions o)
+  State(Gate& g, const LimiterOptions& o)
       : gate(g),
-        options(std::move(o)),
+        options(o),
         initial(first_limit(g, options)),
         limit(initial),
         algorithm(limiter::make_algorithm(options, initial)),
@@ -221,9 +221,9 @@ struct AdaptiveLimiter::State {
   }
 };
 
-AdaptiveLimiter::AdaptiveLimiter(Gate& gate, LimiterOptions options) {
+AdaptiveLimiter::AdaptiveLimiter(Gate& gate, const LimiterOptions& options) {
   check(gate.name(), options);
-  state_ = std::make_unique<State>(gate, std::move(options));
+  state_ = std::make_unique<State>(gate, options);
   State& s = *state_;
   s.oldest = s.algorithm->same_limit_only() ? 1 : 0;
   s.apply();
