@@ -229,7 +229,7 @@ class [[nodiscard]] Call {
 
 class Bulkhead {
  public:
-  explicit Bulkhead(BulkheadOptions options);  // std::invalid_argument naming the setting
+  explicit Bulkhead(const BulkheadOptions& options);  // std::invalid_argument naming the setting
   ~Bulkhead();
   Bulkhead(const Bulkhead&) = delete;
   Bulkhead& operator=(const Bulkhead&) = delete;

@@ -125,7 +125,7 @@ struct Bulkhead::Core {
   std::uint64_t served_before = 0;
 };
 
-Bulkhead::Bulkhead(BulkheadOptions o)
+Bulkhead::Bulkhead(const BulkheadOptions& o)
     : clock_(o.clock  ? *o.clock
              : o.gate ? o.gate->clock()
                       : Clock::steady()),

@@ -540,9 +540,9 @@ TEST(BulkheadCallObject, DyingUnfinishedItIsIgnored) {
 // ---- settings ----
 
 TEST(Bulkhead, SettingsThatMakeNoSenseAreRefusedWithTheSettingAndTheFix) {
-  const auto message = [](BulkheadOptions o) -> std::string {
+  const auto message = [](const BulkheadOptions& o) -> std::string {
     try {
-      const Bulkhead b(std::move(o));
+      const Bulkhead b(o);
     } catch (const std::invalid_argument& e) {
       return e.what();
     }

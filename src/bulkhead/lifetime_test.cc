@@ -22,7 +22,7 @@ class Doomed {
  public:
   explicit Doomed(BulkheadOptions options) {
     options.hooks.on_close = [this](const Event&) { closed_ = true; };
-    bulkhead_ = std::make_unique<Bulkhead>(std::move(options));
+    bulkhead_ = std::make_unique<Bulkhead>(options);
   }
   Bulkhead& operator*() { return *bulkhead_; }
   Bulkhead* operator->() { return bulkhead_.get(); }

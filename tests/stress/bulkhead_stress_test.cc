@@ -279,7 +279,9 @@ TEST_P(BulkheadStress, GoesWhileCallsAreInLineAndInFlight) {
   std::uint32_t round = 0;
   do {
     Tally tally;
-    auto b = std::make_unique<Bulkhead>(options(GetParam()));
+    BulkheadOptions patient = options(GetParam());
+    patient.max_wait = wait_forever;
+    auto b = std::make_unique<Bulkhead>(patient);
     Dice dice(++round);
     {
       // They have all asked when it goes, and stand anywhere between their place in line and their end.
