@@ -5,7 +5,7 @@
 namespace bulkhead {
 
 std::string Rejection::message() const {
-  const std::string text =
+  std::string text =
       base::join({"bulkhead \"", name, "\" rejected (", to_string(reason), "): ", std::to_string(in_flight),
                   "/", std::to_string(max_concurrent), " running, ", std::to_string(waiting), "/",
                   std::to_string(max_queue), " waiting"});

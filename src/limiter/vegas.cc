@@ -30,20 +30,16 @@ class Vegas final : public Known {
     }
     const double lg = std::max(1.0, std::floor(std::log10(limit)));
     const double queue = std::ceil(limit * (1 - no_load_ / rtt));
-    double next = limit;
-    if (window.timed_out > 0)
-      next = limit - lg;
-    else if (2.0 * window.max_in_flight < limit)
-      return limit;
-    else if (queue <= lg)
-      next = limit + 6 * lg;
-    else if (queue < 3 * lg)
-      next = limit + lg;
-    else if (queue > 6 * lg)
-      next = limit - lg;
-    else
-      return limit;
-    return (1 - options_.smoothing) * limit + options_.smoothing * next;
+    const bool timed_out = window.timed_out > 0;
+    const bool idle = !timed_out && 2.0 * window.max_in_flight < limit;
+    double step = 0;
+    if (timed_out || (!idle && queue > 6 * lg))
+      step = -lg;
+    else if (!idle && queue <= lg)
+      step = 6 * lg;
+    else if (!idle && queue < 3 * lg)
+      step = lg;
+    return limit + options_.smoothing * step;
   }
 
   double draw() noexcept { return std::uniform_real_distribution<>(0.5, 1.0)(random_); }
