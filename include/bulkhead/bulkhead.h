@@ -16,14 +16,17 @@
 // Threads: every member may be called from any thread, also from inside a protected call.
 // Promises: the cap holds at every instant, whatever the breaker and the limiter do. Exactly one result: the
 //   value, what the call threw, a Rejection, or what the fallback made of any of these. A refusal by one stage
-//   gives back what the stages before it had taken, and never counts as a failure of the dependency. The
-//   fallback runs after the place has been given back.
+//   gives back what the stages before it had taken (tokens only if nobody has taken any since, see
+//   rate_limiter.h), and never counts as a failure of the dependency. The fallback runs after the place has
+//   been given back; a call that its own stop_token cancelled gets none.
 // Execution timeout: the stop_token of the call fires. With Isolation::threads the caller returns at that
 //   moment, and the work keeps its thread until it really ends. With Isolation::semaphore it is the caller's
-//   own thread that runs the call, so it returns when the call does. In both, the result is Reason::timeout.
-// Cost: about six atomic operations and two looks at the clock with everything on; nothing allocates, unless a
-//   call has a time limit of its own and takes a stop_token, or runs in a pool.
-// The destructor closes the bulkhead and waits for the calls in line and in flight, like that of a gate.
+//   own thread that runs the call, so it returns when the call does. In both, the result is Reason::timeout,
+//   whatever the call returns or throws later.
+// Cost: two looks at the clock and about six atomic operations with everything on (docs/benchmarks.md); nothing
+//   allocates, unless a call has a time limit of its own and takes a stop_token, or runs in a pool.
+// The destructor waits for the calls in line and in flight, like that of a gate, and closes its gate or pool
+// first; it leaves a gate that others own as it is.
 #pragma once
 
 #include <array>
@@ -94,6 +97,7 @@ struct BulkheadOptions {
   FallbackOn fallback_on = FallbackOn::all;
   // What an exception says about the dependency, for calls whose own judge has no opinion.
   std::function<Opinion(const std::exception_ptr&)> judge{};
+  // Either way a call runs on its caller's thread, and without a time limit:
   bool enabled = true;     // false: calls go straight through, and are only counted
   bool shadow = false;     // counts what it would reject, and rejects nothing
   bool histograms = true;  // of wait and service times
@@ -167,8 +171,8 @@ struct BulkheadSnapshot {
   std::array<std::uint64_t, kReasons> would_reject{};
   std::uint64_t would_wait = 0;
   std::uint32_t beyond = 0;
-  HistogramCounts wait,
-      service;  // empty unless BulkheadOptions::histograms; calls that did not wait are in bucket 0
+  // Empty unless BulkheadOptions::histograms. Calls that need not wait are in bucket 0, once they have ended.
+  HistogramCounts wait, service;
 
   double rejection_rate() const;  // rejected / (admitted + rejected), 0 to 1
 };
@@ -267,15 +271,16 @@ class Bulkhead {
   // on a living bulkhead (name, isolation, fairness, critical_reserve, gate, clock): then nothing has changed.
   // Hooks, judge, measure_service, track_holders and what `pool` says stay as they were made.
   void update(const BulkheadOptions& options);
-  void resize(std::uint32_t max_concurrent);
+  void resize(
+      std::uint32_t max_concurrent);  // while `adaptive` moves the limit: in force when it no longer does
   void resize_queue(std::uint32_t max_queue);
-  void reset_statistics();
+  void reset_statistics();  // of calls and times; breaker, rate limiter, limiter and pool keep theirs
 
-  void close() noexcept;  // as Gate; also ends the pool
-  bool drain(TimePoint until = no_deadline);
+  void close() noexcept;                      // as Gate; of a gate that others own, for them too
+  bool drain(TimePoint until = no_deadline);  // as Gate
 
   BulkheadSnapshot snapshot() const;
-  BulkheadOptions options() const;  // in force now
+  BulkheadOptions options() const;  // as given last, see update()
   std::vector<Holder> holders() const { return gate_->holders(); }
   std::string_view name() const noexcept { return gate_->name(); }
   Gate& gate() noexcept { return *gate_; }

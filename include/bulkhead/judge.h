@@ -8,11 +8,9 @@
 // opinion counts. Where nobody has one, an exception is a failure, an error in a std::expected is a
 // failure, a Rejection in one is ignored (it was refused here, and says nothing about the remote), all
 // else is success.
-// Threads: a judge is a value; it is called by whichever thread made the call, so its predicates must
-//   not
-// share state carelessly. A judge must not throw: what it throws leaves the call without a verdict.
-// Cost: a result is one call of the predicate. An exception is thrown again once for each type asked
-//   for.
+// Threads: a judge is a value; it is called by whichever thread made the call, so its predicates must not
+//   share state carelessly. A judge must not throw: what it throws leaves the call without a verdict.
+// Cost: a result is one call of the predicate. An exception is thrown again once for each type asked for.
 #pragma once
 
 #include <concepts>

@@ -573,8 +573,8 @@ BulkheadSnapshot Bulkhead::snapshot() const {
     s.service = core.service.counts();
     s.service.sum = core.served_ns.sum(0) - core.served_before;
     // Calls that need not wait are not recorded as they come, only counted here.
-    const std::uint64_t waited = s.wait.count();
-    if (s.gate.admitted > waited) s.wait.buckets[0] += s.gate.admitted - waited;
+    const std::uint64_t ended = s.service.count(), waited = s.wait.count();
+    if (ended > waited) s.wait.buckets[0] += ended - waited;
   }
   return s;
 }
