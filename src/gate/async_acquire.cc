@@ -98,8 +98,13 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
     if (watch_) watch_->disarm(gate);
     gate.announce(*this);
   }
-  gate.tell(wakes);
-  if (member) gate.unpin();
+  if (member) {
+    gate.tell(wakes);
+    gate.unpin();
+  } else {  // this and the gate may be gone, unless somebody is to be told
+    gate.announce_all(wakes);
+    Gate::publish_all(wakes);
+  }
   return decided;
 }
 
