@@ -236,8 +236,9 @@ TEST(RateLimiterStress, SurvivesUpdatesUnderTraffic) {
       }
     });
   }
+  // Tokens promised at a thousand million a second stay promised: at ten a second that can be days.
   limiter.update({.rate = 10, .burst = 5});
-  clock.advance(1h);
+  clock.advance(10'000h);
   int n = 0;
   while (limiter.try_take()) ++n;
   EXPECT_EQ(n, 5);
