@@ -1,100 +1,23 @@
-// A task costs its block, which is reused, and nothing else. Counts like allocation_test.cc.
+// A task costs its block, which is reused, and nothing else.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <stop_token>
 #include <thread>
 #include <vector>
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define COUNT_BY_SANITIZER 1
-#include <sanitizer/allocator_interface.h>
-#endif
-#endif
-
 #include "bulkhead/manual_clock.h"
 #include "bulkhead/pool.h"
+#include "tests/support/allocations.h"
 #include "tests/support/callers.h"
-
-namespace {
-
-std::atomic<bool> counting = false;
-std::atomic<std::uint64_t> allocations = 0;
-
-void count() {
-  if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
-}
-
-#if defined(COUNT_BY_SANITIZER)
-[[maybe_unused]] const int installed = __sanitizer_install_malloc_and_free_hooks(
-    [](const volatile void*, std::size_t) { count(); }, [](const volatile void*) {});
-
-}  // namespace
-#else
-void* counted(std::size_t size, std::size_t align) {
-  count();
-  const std::size_t rounded = (size + align - 1) / align * align;
-  void* p = std::aligned_alloc(align, rounded > 0 ? rounded : align);
-  if (!p) std::abort();
-  return p;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new[](std::size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t align) {
-  return counted(size, static_cast<std::size_t>(align));
-}
-void* operator new[](std::size_t size, std::align_val_t align) {
-  return counted(size, static_cast<std::size_t>(align));
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return counted(size, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
-  return counted(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t align, const std::nothrow_t&) noexcept {
-  return counted(size, static_cast<std::size_t>(align));
-}
-void* operator new[](std::size_t size, std::align_val_t align, const std::nothrow_t&) noexcept {
-  return counted(size, static_cast<std::size_t>(align));
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
-void operator delete[](void* p, const std::nothrow_t&) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t, const std::nothrow_t&) noexcept { std::free(p); }
-#endif
 
 namespace bulkhead {
 namespace {
 
 using namespace std::chrono_literals;
 using namespace tests;
-
-// Allocations of all threads while `body` runs.
-template <class F>
-std::uint64_t allocations_in(F&& body) {
-  allocations = 0;
-  counting = true;
-  body();
-  counting = false;
-  return allocations;
-}
 
 // Work of this many bytes.
 template <std::size_t Bytes>
