@@ -47,7 +47,40 @@ function(bulkhead_room name)
   endif()
 endfunction()
 
-# bulkhead_test(name LABEL unit|acceptance|stress|model|regressions|app SOURCES a_test.cc [LINKS rapidcheck]
+# bulkhead_adapter(asio SOURCES a.cc [TESTS a_test.cc] [DEPENDS asio] [LINKS Boost::headers] [TEST_LINKS rapidcheck])
+#
+# Makes the library bulkhead_asio, known to users as bulkhead::asio, and bulkhead_asio_test (label adapter). DEPENDS are other
+# adapters, LINKS third parties. Its headers are adapters/asio/*.h here and <bulkhead/adapters/asio/x.h> to users, so they
+# include each other by their bare names, and the library's as "bulkhead/gate.h". Without SOURCES it is headers only.
+function(bulkhead_adapter name)
+  cmake_parse_arguments(PARSE_ARGV 1 ADAPTER "" "" "SOURCES;TESTS;DEPENDS;LINKS;TEST_LINKS")
+  if(ADAPTER_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "bulkhead_adapter(${name}): unknown arguments ${ADAPTER_UNPARSED_ARGUMENTS}")
+  endif()
+  set(adapter bulkhead_${name})
+  set(scope PUBLIC)
+  if(ADAPTER_SOURCES)
+    add_library(${adapter} ${ADAPTER_SOURCES})
+    target_include_directories(${adapter} PRIVATE ${BULKHEAD_ROOT} ${BULKHEAD_ROOT}/src)
+    target_link_libraries(${adapter} PRIVATE bulkhead_warnings)
+  else()
+    add_library(${adapter} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(bulkhead::${name} ALIAS ${adapter})
+  list(TRANSFORM ADAPTER_DEPENDS PREPEND bulkhead_ OUTPUT_VARIABLE others)
+  target_link_libraries(${adapter} ${scope} bulkhead ${others} ${ADAPTER_LINKS})
+  set(as_installed ${PROJECT_BINARY_DIR}/include)
+  file(MAKE_DIRECTORY ${as_installed}/bulkhead)
+  file(CREATE_LINK ${BULKHEAD_ROOT}/adapters ${as_installed}/bulkhead/adapters SYMBOLIC)
+  target_include_directories(${adapter} ${scope} $<BUILD_INTERFACE:${as_installed}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  if(BULKHEAD_BUILD_TESTS AND ADAPTER_TESTS)
+    bulkhead_test(${adapter}_test LABEL adapter SOURCES ${ADAPTER_TESTS} LINKS ${adapter} ${ADAPTER_TEST_LINKS})
+  endif()
+endfunction()
+
+# bulkhead_test(name LABEL unit|adapter|acceptance|stress|model|regressions|app SOURCES a_test.cc [LINKS rapidcheck]
 #               [TIMEOUT seconds] [SERIAL])
 #
 # A GoogleTest program; each of its tests becomes one of CTest's. SERIAL: nothing else runs beside it, for tests that
