@@ -156,6 +156,7 @@ struct BulkheadSnapshot {
   std::string_view name;
   Isolation isolation{};
   bool enabled = true, shadow = false;
+  bool draining = false;  // see Bulkhead::set_draining()
   Snapshot gate;  // counters since reset_statistics(); rejections of every stage
   std::optional<PoolSnapshot> pool;
   std::optional<BreakerSnapshot> breaker;
@@ -278,6 +279,9 @@ class Bulkhead {
 
   void close() noexcept;                      // as Gate; of a gate that others own, for them too
   bool drain(TimePoint until = no_deadline);  // as Gate
+  // While on, new calls are refused with Reason::shutdown, also in shadow mode and when not enabled; those in
+  // line and in flight go on. Unlike close() it can be taken back, and a gate that others own is not touched.
+  void set_draining(bool on);
 
   BulkheadSnapshot snapshot() const;
   BulkheadOptions options() const;  // as given last, see update()
@@ -292,7 +296,7 @@ class Bulkhead {
   friend class Call;
   friend class detail::CallLimit;
   struct Core;
-  enum Mode : std::uint8_t { bypassed = 1, shadowed = 2, timed = 4, with_histograms = 8 };
+  enum Mode : std::uint8_t { bypassed = 1, shadowed = 2, timed = 4, with_histograms = 8, draining = 16 };
 
   struct Pin {  // around what touches the bulkhead when it may hold nothing that its destructor waits for
     explicit Pin(Bulkhead& b) noexcept : bulkhead(b) { b.pins_.fetch_add(1, std::memory_order_relaxed); }

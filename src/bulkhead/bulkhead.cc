@@ -192,7 +192,8 @@ void Bulkhead::apply(const BulkheadOptions& o) {
 
   const bool time_matters = o.histograms || o.breaker || o.rate_limit || o.adaptive;
   mode_.store(static_cast<std::uint8_t>((o.enabled ? 0 : bypassed) | (o.shadow ? shadowed : 0) |
-                                        (time_matters ? timed : 0) | (o.histograms ? with_histograms : 0)),
+                                        (time_matters ? timed : 0) | (o.histograms ? with_histograms : 0) |
+                                        (mode_.load(std::memory_order_relaxed) & draining)),
               std::memory_order_relaxed);
   fallback_on_.store(o.fallback_on, std::memory_order_relaxed);
   max_wait_.store(o.max_wait, std::memory_order_relaxed);
@@ -280,6 +281,15 @@ void Bulkhead::close() noexcept { gate_->close(); }
 
 bool Bulkhead::drain(TimePoint until) { return gate_->drain(until); }
 
+void Bulkhead::set_draining(bool on) {
+  std::lock_guard lock(core_->settings);
+  // Relaxed, as every reader's: a call that sees it a moment later is one that came a moment earlier.
+  if (on)
+    mode_.fetch_or(draining, std::memory_order_relaxed);
+  else
+    mode_.fetch_and(static_cast<std::uint8_t>(~draining), std::memory_order_relaxed);
+}
+
 AcquireOptions Bulkhead::with_defaults(AcquireOptions o) const noexcept {
   if (o.timeout == gate_default && !shared_) o.timeout = max_wait_.load(std::memory_order_relaxed);
   return o;
@@ -309,7 +319,11 @@ Result<Call> Bulkhead::acquire(const AcquireOptions& options) noexcept {
 
 bool Bulkhead::prepare(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept {
   const std::uint8_t mode = mode_.load(std::memory_order_relaxed);
-  if (mode & (bypassed | shadowed)) [[unlikely]] {
+  if (mode & (bypassed | shadowed | draining)) [[unlikely]] {
+    if (mode & draining) {
+      why = gate_->refuse(priority, Reason::shutdown);
+      return false;
+    }
     enter_free(call, priority, cost, mode);
     return true;
   }
@@ -555,6 +569,7 @@ BulkheadSnapshot Bulkhead::snapshot() const {
   s.isolation = isolation();
   s.enabled = core.options.enabled;
   s.shadow = core.options.shadow;
+  s.draining = mode_.load(std::memory_order_relaxed) & draining;
   s.gate = since(gate_->snapshot(), core.baseline);
   if (pool_) s.pool = pool_->snapshot();
   if (core.options.breaker) s.breaker = core.breaker->snapshot();

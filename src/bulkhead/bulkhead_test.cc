@@ -374,6 +374,31 @@ TEST_P(BulkheadCall, TakesTokensAndPlacesByItsCost) {
   expect_idle(b);
 }
 
+TEST_P(BulkheadCall, DrainingRefusesNewCallsLetsTheOthersGoOnAndCanBeTakenBack) {
+  Bulkhead b{options()};
+  auto running = b.try_acquire();
+  ASSERT_TRUE(running);
+  b.set_draining(true);
+  EXPECT_TRUE(b.snapshot().draining);
+  const auto refused = b.execute([] { return 1; });
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().reason, Reason::shutdown);
+  EXPECT_EQ(b.snapshot().gate.rejected(Reason::shutdown), 1u);
+
+  BulkheadOptions o = b.options();
+  o.enabled = false;
+  b.update(o);  // changes nothing about it
+  EXPECT_FALSE(b.try_acquire());
+  o.enabled = true;
+  b.update(o);
+  EXPECT_TRUE(running->finish(CallVerdict::success));
+  EXPECT_TRUE(b.drain(clock.now()));
+
+  b.set_draining(false);
+  EXPECT_FALSE(b.snapshot().draining);
+  EXPECT_EQ(b.execute([] { return 1; }), 1);
+}
+
 TEST_P(BulkheadCall, GoesStraightThroughWhenNotEnabled) {
   BulkheadOptions o = options();
   o.enabled = false;
