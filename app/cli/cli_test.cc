@@ -4,7 +4,6 @@
 
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
-#include "app/cli/suggest.h"
 #include "app/cli/text.h"
 
 namespace bulkhead::cli {
@@ -85,16 +84,6 @@ TEST(Json, NestsAndSeparates) {
   "h": []
 }
 )");
-}
-
-TEST(Suggest, FindsSlipsOfTheFingersOnly) {
-  const std::vector<std::string> known{"demo", "run", "check", "--seconds"};
-  EXPECT_EQ(suggest("dmeo", known), "demo");
-  EXPECT_EQ(suggest("chekc", known), "check");
-  EXPECT_EQ(suggest("--sec", known), "--seconds");
-  EXPECT_EQ(suggest("xyzzy", known), "");
-  EXPECT_EQ(suggest("", known), "");
-  EXPECT_EQ(suggest(std::string(100'000, 'a'), known), "");
 }
 
 TEST(CommandLine, NumbersAreCheckedToTheLastCharacter) {

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "app/cli/suggest.h"
+#include "base/suggest.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -37,11 +37,11 @@ std::vector<std::string> known_words(CLI::App& app, bool option) {
 std::string did_you_mean(CLI::App& app, const std::string& word) {
   CLI::App& command = chosen(app);
   const bool option = word.starts_with("-");
-  if (const std::string nearest = suggest(word, known_words(command, option)); !nearest.empty())
+  if (const std::string nearest = base::suggest(word, known_words(command, option)); !nearest.empty())
     return nearest;
   if (!option || &command != &app) return "";
   for (CLI::App* other : app.get_subcommands([](CLI::App*) { return true; }))
-    if (const std::string nearest = suggest(word, known_words(*other, true)); !nearest.empty())
+    if (const std::string nearest = base::suggest(word, known_words(*other, true)); !nearest.empty())
       return fmt::format("{} {} {}", app.get_name(), other->get_name(), nearest);
   return "";
 }

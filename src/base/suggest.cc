@@ -1,9 +1,9 @@
-#include "app/cli/suggest.h"
+#include "base/suggest.h"
 
 #include <algorithm>
 #include <vector>
 
-namespace bulkhead::cli {
+namespace bulkhead::base {
 namespace {
 
 // Insertions, deletions, replacements and swaps of neighbours that turn one into the other.
@@ -40,4 +40,4 @@ std::string suggest(std::string_view typed, std::span<const std::string> known) 
   return nearest;
 }
 
-}  // namespace bulkhead::cli
+}  // namespace bulkhead::base

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace bulkhead::cli {
+namespace bulkhead::base {
 
 // The nearest of `known` if it is near enough to be a slip of the fingers, else "".
 std::string suggest(std::string_view typed, std::span<const std::string> known);
 
-}  // namespace bulkhead::cli
+}  // namespace bulkhead::base

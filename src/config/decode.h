@@ -1,0 +1,26 @@
+// decode.h - from a document to a Config, or to everything that is wrong with it.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "bulkhead/config.h"
+#include "config/document.h"
+
+namespace bulkhead::config {
+
+struct Decoded {
+  Config config;
+  std::vector<Problem> problems;  // in the order of the file; empty: all is well
+};
+
+// `text` is the file as it is, for the lines that problems show.
+Decoded decode(const Node& root, std::string_view file, std::string_view text);
+
+std::vector<BulkheadConfig> built_in_types();
+
+// The line of `text` with this number, from 1, without its end; nothing if it is too long to show.
+std::string_view line_of(std::string_view text, std::uint32_t line) noexcept;
+void sort_by_position(std::vector<Problem>& problems);
+
+}  // namespace bulkhead::config
