@@ -17,7 +17,7 @@ run: ## Build the program and run its demo; ARGS="--json" is passed on
 	@build/release/app/bulkhead demo $(ARGS)
 
 test: ## Build everything with assertions and run all tests
-	$(call build,dev,build test)
+	$(call build,dev,build test web)
 	@ctest --preset dev
 
 simulate: ## Adaptive limiters side by side on virtual time; writes docs/limiter.md's table and pictures (2 min)

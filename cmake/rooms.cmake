@@ -80,7 +80,7 @@ function(bulkhead_adapter name)
   endif()
 endfunction()
 
-# bulkhead_test(name LABEL unit|adapter|acceptance|stress|model|regressions|app SOURCES a_test.cc [LINKS rapidcheck]
+# bulkhead_test(name LABEL unit|adapter|acceptance|stress|model|regressions|app|web SOURCES a_test.cc [LINKS rapidcheck]
 #               [TIMEOUT seconds] [SERIAL])
 #
 # A GoogleTest program; each of its tests becomes one of CTest's. SERIAL: nothing else runs beside it, for tests that

@@ -1,0 +1,79 @@
+#include "app/web/assets.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+namespace bulkhead::web {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSources = BULKHEAD_WEB_SOURCES;
+
+const Asset* find(std::string_view path) {
+  const auto all = assets();
+  const auto it = std::ranges::find(all, path, &Asset::path);
+  return it == all.end() ? nullptr : &*it;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Assets, WeighAtMostFiftyKilobytesInAll) {
+  std::size_t sum = 0;
+  for (const Asset& asset : assets()) sum += asset.gzip.size();
+  EXPECT_LE(sum, 50'000U);
+}
+
+TEST(Assets, AreGzipWithATypeAndATagOfTheirOwn) {
+  std::set<std::string_view> tags;
+  for (const Asset& asset : assets()) {
+    ASSERT_GT(asset.gzip.size(), 20U) << asset.path;
+    EXPECT_EQ(asset.gzip[0], 0x1f) << asset.path;
+    EXPECT_EQ(asset.gzip[1], 0x8b) << asset.path;
+    EXPECT_FALSE(asset.content_type.empty()) << asset.path;
+    EXPECT_TRUE(asset.etag.starts_with('"') && asset.etag.ends_with('"')) << asset.etag;
+    EXPECT_TRUE(tags.insert(asset.etag).second) << asset.path;
+  }
+  ASSERT_NE(find("index.html"), nullptr);
+  EXPECT_EQ(find("index.html")->content_type, "text/html; charset=utf-8");
+}
+
+// The last four bytes of a gzip file are its length uncompressed.
+TEST(Assets, AreTheFilesOfTheSourceTreeAndAllOfThem) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(kSources)) {
+    const std::string extension = entry.path().extension();
+    if (extension != ".js" && extension != ".css" && extension != ".html" && extension != ".svg") continue;
+    const Asset* const asset = find(entry.path().filename().string());
+    ASSERT_NE(asset, nullptr) << entry.path() << " is missing in app/web/CMakeLists.txt";
+    const auto end = asset->gzip.last(4);
+    EXPECT_EQ(end[0] | end[1] << 8 | end[2] << 16 | end[3] << 24, static_cast<int>(entry.file_size()))
+        << entry.path();
+  }
+}
+
+// Names of bulkheads are user input, and the page runs under a CSP that allows no inline script or style.
+TEST(Assets, NeverTurnTextIntoMarkupNorReachOutside) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(kSources)) {
+    const std::string extension = entry.path().extension();
+    if (extension != ".js" && extension != ".html" && extension != ".css") continue;
+    const std::string text = text_of(entry.path());
+    for (const std::string_view bad :
+         {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "<style",
+          "style=\"", "onclick=\"", "https://", "@import", " url(", ":url("})
+      EXPECT_EQ(text.find(bad), std::string::npos) << entry.path() << " has " << bad;
+    const std::size_t http = text.find("http://");
+    EXPECT_TRUE(http == std::string::npos || text.compare(http, 18, "http://www.w3.org/") == 0) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead::web
