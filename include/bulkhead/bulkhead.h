@@ -272,6 +272,7 @@ class Bulkhead {
   // on a living bulkhead (name, isolation, fairness, critical_reserve, gate, clock): then nothing has changed.
   // Hooks, judge, measure_service, track_holders and what `pool` says stay as they were made.
   void update(const BulkheadOptions& options);
+  void check(const BulkheadOptions& options) const;  // throws what update() would, and changes nothing
   void resize(
       std::uint32_t max_concurrent);  // while `adaptive` moves the limit: in force when it no longer does
   void resize_queue(std::uint32_t max_queue);
@@ -282,6 +283,8 @@ class Bulkhead {
   // While on, new calls are refused with Reason::shutdown, also in shadow mode and when not enabled; those in
   // line and in flight go on. Unlike close() it can be taken back, and a gate that others own is not touched.
   void set_draining(bool on);
+  // No call is in line, in flight, or on its way out. Lasting only if nobody can begin one.
+  bool idle() const noexcept;
 
   BulkheadSnapshot snapshot() const;
   BulkheadOptions options() const;  // as given last, see update()
@@ -328,7 +331,7 @@ class Bulkhead {
   void would_reject(Reason reason) noexcept;
   Rejection late() noexcept;  // a Reason::timeout, counted as an execution timeout
   void apply(const BulkheadOptions& options);
-  void try_out(const BulkheadOptions& options);
+  void try_out(const BulkheadOptions& options) const;
   void size(std::uint32_t max_concurrent);
   static void take_back(Call& call) noexcept {  // the tokens of a call that is not made
     if (RateLimiter* const rate = std::exchange(call.rate_, nullptr)) rate->cancel(call.ticket_);

@@ -31,7 +31,7 @@ struct RegistrySnapshot {
     Priority criticality = Priority::normal;   // how bad it is if this one rejects: for alerts and order
     BulkheadOptions configured;                // as given last, see Bulkhead::options()
     BulkheadSnapshot now;                      // its name is this entry's
-    std::shared_ptr<const Bulkhead> bulkhead;  // keeps what `now` points to alive
+    std::shared_ptr<const Bulkhead> bulkhead;  // keeps what `now` points to alive; no tenant stays for it
   };
   struct Tenants {
     std::string name;  // of the template
@@ -39,12 +39,13 @@ struct RegistrySnapshot {
     std::uint64_t created = 0, retired = 0;
     std::uint64_t overflowed = 0;           // look-ups that got the overflow bulkhead
     std::uint64_t refused = 0;              // look-ups that got a Rejection
-    std::optional<BulkheadSnapshot> other;  // the counters of the retired, added up
+    std::uint64_t invalid = 0;              // of these two: ids that cannot be a name
+    std::optional<BulkheadSnapshot> other;  // the counters of the retired, added up; none: nobody was
   };
-  std::vector<Entry> bulkheads;  // by name
-  std::vector<GroupSnapshot> groups;
-  std::vector<Tenants> tenants;
-  std::uint64_t revision = 0;  // grows with every add, update, resize and remove
+  std::vector<Entry> bulkheads;       // by name
+  std::vector<GroupSnapshot> groups;  // by name
+  std::vector<Tenants> tenants;       // by name
+  std::uint64_t revision = 0;         // grows with every add, update, resize and remove
   TimePoint taken{};
 
   const Entry* find(std::string_view name) const noexcept;

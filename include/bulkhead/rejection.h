@@ -33,7 +33,7 @@ enum class Reason : std::uint8_t {
   deadline,           // its deadline has passed, or would pass before its turn
   breaker_open,
   rate_limit,
-  tenant_limit,
+  tenant_limit,  // no bulkhead for one more tenant; in_flight and max_concurrent count tenants
 };
 
 inline constexpr std::size_t kPriorities = 3;

@@ -130,7 +130,7 @@ Bulkhead::Bulkhead(const BulkheadOptions& o)
              : o.gate ? o.gate->clock()
                       : Clock::steady()),
       core_(std::make_unique<Core>()) {
-  check(o, o.gate && o.gate->backing_);
+  bulkhead::check(o, o.gate && o.gate->backing_);
   if (o.gate) {
     gate_ = o.gate;
     shared_ = true;
@@ -206,9 +206,7 @@ void Bulkhead::apply(const BulkheadOptions& o) {
   core.options = o;
 }
 
-void Bulkhead::update(const BulkheadOptions& o) {
-  Core& core = *core_;
-  std::lock_guard lock(core.settings);
+void Bulkhead::check(const BulkheadOptions& o) const {
   const BulkheadOptions old = options();
   const auto fixed = [&](bool same, std::string_view setting) {
     if (!same) invalid(name(), setting, "cannot be changed on a living bulkhead: make a new one");
@@ -219,14 +217,19 @@ void Bulkhead::update(const BulkheadOptions& o) {
   fixed(o.critical_reserve == old.critical_reserve, "critical_reserve");
   fixed(o.gate == old.gate, "gate");
   fixed(o.clock == old.clock, "clock");
-  check(o, gate_->backing_);
+  bulkhead::check(o, gate_->backing_);
   try_out(silent(o));
-  if (!o.gate && o.max_queue != old.max_queue) gate_->resize_queue(o.max_queue);
+}
+
+void Bulkhead::update(const BulkheadOptions& o) {
+  std::lock_guard lock(core_->settings);
+  check(o);
+  if (!o.gate && o.max_queue != options().max_queue) gate_->resize_queue(o.max_queue);
   apply(o);
 }
 
 // Everything that can be wrong is tried first, so that a wrong setting changes nothing.
-void Bulkhead::try_out(const BulkheadOptions& o) {
+void Bulkhead::try_out(const BulkheadOptions& o) const {
   if (!o.gate) {
     if (pool_) [[maybe_unused]]
       const Pool tried(pool_options(o, clock_));
@@ -288,6 +291,12 @@ void Bulkhead::set_draining(bool on) {
     mode_.fetch_or(draining, std::memory_order_relaxed);
   else
     mode_.fetch_and(static_cast<std::uint8_t>(~draining), std::memory_order_relaxed);
+}
+
+bool Bulkhead::idle() const noexcept {
+  // Acquire: who finds the last pin gone finds everything that its call has counted.
+  return gate_->in_flight() == 0 && gate_->snapshot().waiting == 0 &&
+         pins_.load(std::memory_order_acquire) == 0;
 }
 
 AcquireOptions Bulkhead::with_defaults(AcquireOptions o) const noexcept {

@@ -5,6 +5,9 @@
 namespace bulkhead {
 
 std::string Rejection::message() const {
+  if (reason == Reason::tenant_limit)
+    return base::join({"tenants \"", name, "\" rejected (", to_string(reason),
+                       "): ", std::to_string(in_flight), "/", std::to_string(max_concurrent), " tenants"});
   std::string text =
       base::join({"bulkhead \"", name, "\" rejected (", to_string(reason), "): ", std::to_string(in_flight),
                   "/", std::to_string(max_concurrent), " running, ", std::to_string(waiting), "/",

@@ -1,0 +1,117 @@
+// core.h - what a registry consists of, for the files that implement it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "bulkhead/registry.h"
+#include "registry/name_table.h"
+#include "registry/names.h"
+#include "registry/tenants.h"
+
+namespace bulkhead {
+namespace registry {
+
+[[noreturn]] inline void invalid(std::string_view what, std::string_view name, std::string_view problem) {
+  base::throw_invalid(base::join({what, " \"", name, "\": ", problem}));
+}
+
+[[noreturn]] inline void missing(std::string_view what, std::string_view name,
+                                 std::vector<std::string> others) {
+  base::throw_invalid(
+      base::join({"registry: there is no ", what, " \"", name, "\"", suggest(name, std::move(others))}));
+}
+
+template <class Map>
+std::vector<std::string> keys(const Map& map) {
+  std::vector<std::string> all;
+  for (const auto& [name, value] : map) all.push_back(name);
+  return all;
+}
+
+// The key of a tenant, put together without allocating; ends in '/' while it is that of the set.
+class Key {
+ public:
+  explicit Key(std::string_view set) noexcept : size_(std::min(set.size(), kMaxName)) {
+    std::memcpy(text_.data(), set.data(), size_);
+    text_[size_++] = '/';
+  }
+  Key& operator+=(std::string_view id) noexcept {
+    const std::size_t n = std::min(id.size(), kMaxTenantId);
+    std::memcpy(text_.data() + size_, id.data(), n);
+    size_ += n;
+    return *this;
+  }
+  operator std::string_view() const noexcept { return {text_.data(), size_}; }
+
+ private:
+  std::array<char, kMaxName + 1 + kMaxTenantId> text_;
+  std::size_t size_;
+};
+
+}  // namespace registry
+
+// Invariants
+//   K1 Who changes settings, groups, sets of tenants or names holds `settings`, but for tenants and get_or_create().
+//      Code of others may run in there, on this thread (calls that a change lets in): so it is recursive.
+//   K2 The table is written, and nodes, types, groups and sets are read and written, under `mutex`. No code of others
+//      runs under it, and no bulkhead is destroyed under it. It is taken last.
+//   K3 A look-up takes neither. It stays with the readers (readers.h) from its first look until it has its handle.
+struct Registry::Core {
+  using Node = registry::Node;
+  using TenantSet = registry::TenantSet;
+  explicit Core(const RegistryOptions& o);
+
+  Node* find(std::string_view name) const noexcept {  // under the lock; a bulkhead
+    Node* const node = table.find(name).node;
+    return node && node->bulkhead ? node : nullptr;
+  }
+  std::shared_ptr<TenantSet> find_set(std::string_view name) const noexcept {  // under the lock
+    if (name.size() > registry::kMaxName) return nullptr;
+    const Node* const node = table.find(registry::Key(name)).node;
+    return node ? node->set : nullptr;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    table.for_each([&](const Node& node) {
+      if (node.bulkhead) all.push_back(node.name);
+    });
+    return all;
+  }
+  std::vector<std::string> set_names() const {
+    std::vector<std::string> all;
+    table.for_each([&](const Node& node) {
+      if (node.set) all.push_back(node.set->name);
+    });
+    return all;
+  }
+  void changed() noexcept { revision.fetch_add(1, std::memory_order_relaxed); }
+  std::shared_ptr<Bulkhead> get(std::string_view name) const;
+  std::shared_ptr<Group> group(std::string_view name) const;
+  std::shared_ptr<Bulkhead> make(const Registration& r) const;
+  std::shared_ptr<Bulkhead> adopt(const std::shared_ptr<Bulkhead>& tenant, const Registration& r);
+  Node& insert(std::shared_ptr<Bulkhead> bulkhead, const Registration& r);
+  BulkheadOptions completed(BulkheadOptions o, std::string_view name) const;
+  static BulkheadOptions completed(BulkheadOptions o, const BulkheadOptions& old);
+  void insert_overflow(const std::shared_ptr<TenantSet>& set, std::shared_ptr<Bulkhead> bulkhead);
+  Result<std::shared_ptr<Bulkhead>> make_tenant(std::string_view tenants, std::string_view id);
+
+  Clock& clock;
+  std::recursive_mutex settings;
+  mutable std::mutex mutex;
+  registry::NameTable table;
+  std::map<std::string, BulkheadOptions, std::less<>> types;
+  std::map<std::string, std::shared_ptr<Group>, std::less<>> groups;
+  std::atomic<std::uint64_t> revision{0};
+};
+
+}  // namespace bulkhead
