@@ -100,7 +100,7 @@ struct BulkheadOptions {
   // Either way a call runs on its caller's thread, and without a time limit:
   bool enabled = true;     // false: calls go straight through, and are only counted
   bool shadow = false;     // counts what it would reject, and rejects nothing
-  bool histograms = true;  // of wait and service times
+  bool histograms = true;  // of wait and service times; and Snapshot::occupancy and saturated
   Hooks hooks{};
   bool measure_service = false;  // as GateOptions
   bool track_holders = false;
@@ -270,7 +270,8 @@ class Bulkhead {
   // In force from the next call on; calls in flight, counters and what breaker and limiter have learnt stay.
   // Policies can be added and taken away. std::invalid_argument if a setting is wrong, or cannot be changed
   // on a living bulkhead (name, isolation, fairness, critical_reserve, gate, clock): then nothing has changed.
-  // Hooks, judge, measure_service, track_holders and what `pool` says stay as they were made.
+  // Hooks, judge, measure_service, track_holders, what `pool` says, and whether occupancy is measured, stay as they
+  // were made.
   void update(const BulkheadOptions& options);
   void check(const BulkheadOptions& options) const;  // throws what update() would, and changes nothing
   void resize(

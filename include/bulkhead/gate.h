@@ -65,9 +65,10 @@ struct GateOptions {
 
   std::chrono::nanoseconds max_barge = std::chrono::microseconds(500);  // see Fairness::adaptive
   double critical_queue_reserve = 0;                                    // the same for the places in line
-  bool measure_service = false;  // sample how long permits are held; lets Reason::deadline predict the wait
-  bool track_holders = false;    // remember who holds the permits, for Gate::holders()
-  Clock* clock = nullptr;        // default: Clock::steady()
+  bool measure_service = false;    // sample how long permits are held; lets Reason::deadline predict the wait
+  bool track_holders = false;      // remember who holds the permits, for Gate::holders()
+  bool measure_occupancy = false;  // Snapshot::occupancy and saturated; looks at the clock twice per call
+  Clock* clock = nullptr;          // default: Clock::steady()
   // Who fires the timeouts of asynchronous waiters; default: the clock's own.
   DeadlineDriver* deadlines = nullptr;
 };
@@ -90,6 +91,7 @@ class Frame;
 class Completions;
 class Backing;
 class MemberGate;
+class Meter;
 struct Membership;
 }  // namespace detail
 
@@ -206,20 +208,22 @@ class Gate {
   void try_acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
   void acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
   Result<Permit> noted(const AcquireOptions& options) noexcept;
-  Result<Permit> try_acquire_slow(const AcquireOptions& options) noexcept;
+  Result<Permit> try_acquire_slow(const AcquireOptions& options, std::int64_t seen = 0) noexcept;
   Result<Permit> acquire_slow(const AcquireOptions& options) noexcept;
   void release_slow() noexcept;
   void release_lent() noexcept;
   std::stop_token lease(Permit& permit) noexcept;
-  void release_observed(Permit::Parts permit) noexcept;
+  void release_observed(Permit::Parts permit, std::int64_t now) noexcept;
   void count_double_release() noexcept;
 
   struct Plan;
   std::optional<Result<Permit>> decide_now(const AcquireOptions& options, bool may_queue,
                                            Plan& plan) noexcept;
-  std::optional<Result<Permit>> at_once(const AcquireOptions& options) noexcept;
+  std::optional<Result<Permit>> at_once(const AcquireOptions& options, std::int64_t seen = 0) noexcept;
   Result<Permit> peek(const AcquireOptions& options) noexcept;  // try_acquire, but a refusal is not counted
-  bool pass(const AcquireOptions& options) noexcept;
+  bool pass(const AcquireOptions& options, std::int64_t seen = 0) noexcept;
+  bool only_measured() const noexcept { return meter_ && !observers_ && !measure_; }
+  void measure(std::uint32_t units, Turnstile::Pass pass, std::int64_t seen = 0) noexcept;
   bool borrow(const AcquireOptions& options, bool may_queue) noexcept;
   Result<Permit> conclude(Waiter& w, const AcquireOptions& options) noexcept;
   Rejection refused(Priority priority, const Turnstile::Look& look) noexcept;
@@ -240,6 +244,7 @@ class Gate {
   void count_hook_error() noexcept { hook_errors_.fetch_add(1, std::memory_order_relaxed); }
   void sample(std::int64_t held_ns) noexcept;
   std::int64_t now_ns() const noexcept { return clock_.now().time_since_epoch().count(); }
+  std::int64_t glance_ns() const noexcept { return clock_.glance().time_since_epoch().count(); }
   std::int64_t slow_now() const noexcept;
   std::uint32_t reserve_of(std::uint32_t limit) const noexcept;
 
@@ -255,6 +260,7 @@ class Gate {
   const bool measure_;
   detail::Backing* const backing_;  // where more units may come from: the group; mostly null
   std::unique_ptr<Observers> observers_;
+  std::unique_ptr<detail::Meter> meter_;
   std::atomic<std::int64_t> mean_hold_{0};
   std::atomic<std::uint64_t> double_releases_{0};
   std::atomic<std::uint64_t> hook_errors_{0};
@@ -299,6 +305,13 @@ inline std::stop_token Permit::stop_token() noexcept {
   } else if (state_ & held) {
     drop_observed();
   }
+}
+
+inline void Permit::drop_at(std::int64_t now) noexcept {
+  if (state_ & observed)
+    drop_observed(now);
+  else
+    drop();
 }
 
 }  // namespace bulkhead

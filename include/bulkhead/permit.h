@@ -72,8 +72,14 @@ class [[nodiscard]] Permit {
     priority_ = priority;
     state_ = held;
   }
+  void observe() noexcept {
+    state_ |= observed;
+    holder_ = lease_ = 0;
+    sampled_at_ = 0;
+  }
   inline void drop() noexcept;
-  void drop_observed() noexcept;
+  inline void drop_at(std::int64_t now) noexcept;
+  void drop_observed(std::int64_t now = 0) noexcept;  // ns; 0: look yourself, if you need it
   // What a release needs to know, by value: see Gate::blank().
   struct Parts {
     std::uint32_t cost, holder, lease;

@@ -81,6 +81,7 @@ struct PoolOptions {
   int nice = 0;
   bool measure_service = false;  // as GateOptions
   bool track_holders = false;
+  bool measure_occupancy = false;
   Clock* clock = nullptr;
 
   // One thread per processor and a short queue: more threads would only take turns.

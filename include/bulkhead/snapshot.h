@@ -4,9 +4,10 @@
 //   std::cout << s.in_flight << "/" << s.max_concurrent << " running, " << s.rejected() << " rejected\n";
 //
 // Exactness: in_flight, permits, limits, admitted, released, succeeded and failed are of one instant and
-// always add up; the other counters are exact too, but each is read for itself. Cost: taking a snapshot is a
-// pure read of a few cache lines; it never takes a lock and never allocates. If a thread lost its core in the
-// middle of a call that failed or costs more than 1, it lets that thread run first (0.1 s at most).
+// always add up; the other counters are exact too, but each is read for itself. Cost: taking a snapshot
+// reads a few cache lines and writes none that calls use; it never takes a lock and never allocates. If a
+// thread lost its core in the middle of a call that failed or costs more than 1, it lets that thread run
+// first (0.1 s at most).
 #pragma once
 
 #include <array>
@@ -30,6 +31,18 @@ struct Snapshot {
   std::uint64_t double_releases = 0, hook_errors = 0, underflows = 0;
   std::array<std::uint64_t, kReasons> rejected_by_reason{};
   std::chrono::nanoseconds mean_hold{};  // of sampled calls, with GateOptions::measure_service
+  // Sums over time that lose no spike between two snapshots; of GateOptions::measure_occupancy (in a
+  // Bulkhead: of BulkheadOptions::histograms), else 0. They never fall, up to 292 years of one unit, and
+  // then begin anew at 0.
+  //   occupancy: units in flight, summed over time. 3 units for 2 s add 6 s; a rise of 6 s in 4 s means
+  //     1.5 units on average.
+  //   saturated: how long no unit was available to calls that are not critical: in flight were
+  //     max_concurrent less the critical reserve, or more of them after a shrink. A unit handed from a
+  //     call to the next in line was never available. Of a member of a group: none of what it is
+  //     allotted, though the group may give it more.
+  // Exact, as far as threads agree about the time (some microseconds); a call on its way in or out may be
+  // missing.
+  std::chrono::nanoseconds occupancy{}, saturated{};
 
   std::uint64_t rejected(Reason reason) const { return rejected_by_reason[static_cast<std::size_t>(reason)]; }
   std::uint64_t rejected() const {

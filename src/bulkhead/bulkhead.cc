@@ -38,6 +38,7 @@ GateOptions gate_options(const BulkheadOptions& o, Clock& clock) {
           .hooks = o.hooks,
           .measure_service = o.measure_service,
           .track_holders = o.track_holders,
+          .measure_occupancy = o.histograms,
           .clock = &clock};
 }
 
@@ -51,9 +52,12 @@ PoolOptions pool_options(const BulkheadOptions& o, Clock& clock) {
   p.hooks = o.hooks;
   p.measure_service = o.measure_service;
   p.track_holders = o.track_holders;
+  p.measure_occupancy |= o.histograms;
   p.clock = &clock;
   return p;
 }
+
+std::int64_t ns(TimePoint t) { return t.time_since_epoch().count(); }
 
 std::uint64_t nonnegative(std::chrono::nanoseconds span) {
   return span.count() > 0 ? static_cast<std::uint64_t>(span.count()) : 0;
@@ -374,19 +378,27 @@ bool Bulkhead::enter(Call& call, const AcquireOptions& options, bool may_wait, R
 
 // A plain call that need not wait.
 Gate::Turnstile::Pass Bulkhead::pass(Call& call, Priority priority) noexcept {
-  const auto passed = gate_->turnstile_.try_pass(1);
-  if (passed != Gate::Turnstile::Pass::yes) return passed;  // noted: it has passed, but there is more to do
+  using Pass = Gate::Turnstile::Pass;
+  const Pass passed = gate_->turnstile_.try_pass(1);
+  if (passed == Pass::no) return passed;
+  if (passed != Pass::yes) {
+    gate_->measure(1, passed, ns(call.began_));
+    if (!gate_->only_measured()) return passed;  // there is more to do
+    gate_->turnstile_.note_pass();
+  }
   call.permit_.hold(gate_, priority);
+  if (passed != Pass::yes) call.permit_.observe();
   call.bulkhead_ = this;
   if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))
     call.sample_ = limiter->admitted(call.began_, gate_->in_flight());
-  return passed;
+  return Pass::yes;
 }
 
 bool Bulkhead::enter_line(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
                           Waiting& waiting) noexcept {
-  if (!may_wait) return place(call, gate_->try_acquire(options), why);
-  if (auto decided = gate_->at_once(options)) return place(call, *std::move(decided), why);
+  const std::int64_t seen = ns(call.began_);
+  if (!may_wait) return place(call, gate_->try_acquire_slow(options, seen), why);
+  if (auto decided = gate_->at_once(options, seen)) return place(call, *std::move(decided), why);
   waiting.emplace(*this);
   return place(call, gate_->acquire(with_defaults(options)), why);
 }
@@ -461,7 +473,7 @@ void Bulkhead::leave(Call& call, CallVerdict verdict, bool timed_out, std::chron
   if (flags & Call::is_beyond) core_->beyond.fetch_sub(1, std::memory_order_relaxed);
   if (placed) {
     if (verdict == CallVerdict::failure) call.permit_.fail();
-    call.permit_.release();
+    call.permit_.drop_at(ns(now));
   }
   if (flags & Call::is_pinned) unpin();
 }
@@ -560,6 +572,8 @@ Snapshot since(Snapshot s, const Snapshot& baseline) {
   s.failed -= baseline.failed;
   s.double_releases -= baseline.double_releases;
   s.hook_errors -= baseline.hook_errors;
+  s.occupancy -= baseline.occupancy;
+  s.saturated -= baseline.saturated;
   for (std::size_t i = 0; i < kReasons; ++i) s.rejected_by_reason[i] -= baseline.rejected_by_reason[i];
   return s;
 }

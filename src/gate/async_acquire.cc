@@ -12,7 +12,7 @@ namespace bulkhead {
 bool AcquireWatch::needed(const Gate& gate, std::chrono::nanoseconds timeout, TimePoint deadline,
                           const std::stop_token& stop) noexcept {
   return (timeout == gate_default ? gate.max_wait_ : timeout) != wait_forever || deadline != no_deadline ||
-         stop.stop_possible() || gate.turnstile_.observed();
+         stop.stop_possible() || (gate.turnstile_.observed() && !gate.only_measured());
 }
 
 void AcquireWatch::arm(AsyncAcquire& waiter, std::int64_t until) noexcept {

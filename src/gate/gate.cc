@@ -12,6 +12,7 @@
 #include "gate/holders.h"
 #include "gate/lending.h"
 #include "gate/member_gate.h"
+#include "gate/meter.h"
 #include "gate/plan.h"
 #include "gate/slow_path.h"
 
@@ -21,6 +22,9 @@ namespace detail {
 
 void StdPlatform::wake(const std::atomic<std::uint32_t>* address) noexcept { base::futex_wake(address); }
 void StdPlatform::yield() noexcept { std::this_thread::yield(); }
+void StdPlatform::measure(Meter& meter, std::int64_t units, int full, std::int64_t now) noexcept {
+  meter.step(units, full, now);
+}
 void StdPlatform::point(const char* name) noexcept { base::sync_point(name); }
 
 template class Turnstile<StdPlatform>;
@@ -113,7 +117,7 @@ Gate::Gate(GateOptions o, const detail::Membership* membership)
            .queue_reserve = places(o.critical_queue_reserve, o.max_queue),
            .fairness = o.fairness,
            .max_barge_ns = o.max_barge.count(),
-           .observed = any(o.hooks) || o.track_holders || o.measure_service,
+           .observed = any(o.hooks) || o.track_holders || o.measure_service || o.measure_occupancy,
            .ceiling = membership ? membership->ceiling : 0}),
       name_(std::move(o.name)),
       clock_(o.clock ? *o.clock : Clock::steady()),
@@ -124,6 +128,13 @@ Gate::Gate(GateOptions o, const detail::Membership* membership)
       fairness_(o.fairness),
       measure_(o.measure_service),
       backing_(membership ? membership->backing : nullptr) {
+  if (o.measure_occupancy) {
+    meter_ = std::make_unique<detail::Meter>();
+    turnstile_.measure_with(*meter_);
+    // A member may begin with nothing.
+    if (membership && membership->allotted <= units(critical_reserve_, membership->guaranteed))
+      meter_->step(0, 1, glance_ns());
+  }
   if (!any(o.hooks) && !o.track_holders) return;
   observers_ = std::make_unique<Observers>();
   observers_->hooks = std::move(o.hooks);
@@ -163,14 +174,26 @@ inline Rejection Gate::refused(Priority priority, const Turnstile::Look& look) n
 
 // ---- acquiring ----
 
-std::int64_t Gate::slow_now() const noexcept { return fairness_ == Fairness::adaptive ? now_ns() : 0; }
+std::int64_t Gate::slow_now() const noexcept {
+  if (fairness_ == Fairness::adaptive) return now_ns();
+  return meter_ ? glance_ns() : 0;
+}
 
-bool Gate::pass(const AcquireOptions& options) noexcept {
-  if (options.cost <= 1) return turnstile_.try_pass(1) != Turnstile::Pass::no;
-  turnstile_.begin();
-  const bool passed = turnstile_.try_pass(options.cost) != Turnstile::Pass::no;
-  if (passed) turnstile_.add_heavy(options.cost - 1);
-  turnstile_.end();
+// What try_pass() has taken.
+void Gate::measure(std::uint32_t units, Turnstile::Pass pass, std::int64_t seen) noexcept {
+  if (meter_) meter_->step(units, pass == Turnstile::Pass::filled ? 1 : 0, seen != 0 ? seen : glance_ns());
+}
+
+bool Gate::pass(const AcquireOptions& options, std::int64_t seen) noexcept {
+  const std::uint32_t cost = std::max(options.cost, 1u);
+  if (cost > 1) turnstile_.begin();
+  const auto pass = turnstile_.try_pass(cost);
+  const bool passed = pass != Turnstile::Pass::no;
+  if (cost > 1) {
+    if (passed) turnstile_.add_heavy(cost - 1);
+    turnstile_.end();
+  }
+  if (passed) measure(cost, pass, seen);
   return passed;
 }
 
@@ -198,7 +221,7 @@ std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bo
     if (plan.now >= options.deadline.time_since_epoch().count())
       return Result<Permit>(std::unexpect, refuse(priority, Reason::deadline));
   }
-  if (pass(options)) return noted(options);
+  if (pass(options, plan.seen)) return noted(options);
   if (backing_ && borrow(options, may_queue)) return noted(options);
 
   if (has_deadline && may_queue) plan.terms.mean_hold = mean_hold_.load(std::memory_order_relaxed);
@@ -217,11 +240,12 @@ std::optional<Result<Permit>> Gate::decide_now(const AcquireOptions& options, bo
       has_deadline ? options.deadline.time_since_epoch().count() - plan.now : Turnstile::forever;
   plan.terms.may_queue = may_queue;
   plan.terms.may_wait = timeout > std::chrono::nanoseconds(0);
+  if (plan.now == 0 && meter_) plan.now = plan.seen != 0 ? plan.seen : glance_ns();
   return std::nullopt;
 }
 
-std::optional<Result<Permit>> Gate::at_once(const AcquireOptions& options) noexcept {
-  Plan plan;
+std::optional<Result<Permit>> Gate::at_once(const AcquireOptions& options, std::int64_t seen) noexcept {
+  Plan plan{.seen = seen};
   return decide_now(options, true, plan);
 }
 
@@ -272,21 +296,23 @@ inline bool Gate::refuse_at_sight(Result<Permit>& blank, Priority priority, bool
 
 void Gate::try_acquire_on(Result<Permit>& blank, Turnstile::Pass pass,
                           const AcquireOptions& options) noexcept {
-  fill(blank, [&] { return pass == Turnstile::Pass::noted ? noted(options) : try_acquire_slow(options); });
+  if (pass != Turnstile::Pass::no) measure(1, pass);
+  fill(blank, [&] { return pass != Turnstile::Pass::no ? noted(options) : try_acquire_slow(options); });
 }
 
 void Gate::acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept {
-  fill(blank, [&] { return pass == Turnstile::Pass::noted ? noted(options) : acquire_slow(options); });
+  if (pass != Turnstile::Pass::no) measure(1, pass);
+  fill(blank, [&] { return pass != Turnstile::Pass::no ? noted(options) : acquire_slow(options); });
 }
 
-Result<Permit> Gate::try_acquire_slow(const AcquireOptions& options) noexcept {
-  Plan plan;
+Result<Permit> Gate::try_acquire_slow(const AcquireOptions& options, std::int64_t seen) noexcept {
+  Plan plan{.seen = seen};
   if (auto decided = decide_now(options, false, plan)) return *std::move(decided);
   Waiter w;
   w.cost = std::max(options.cost, 1u);
   w.tier = options.priority;
   Wakes wakes;
-  turnstile_.enter(w, plan.terms, slow_now(), wakes);
+  turnstile_.enter(w, plan.terms, plan.now != 0 ? plan.now : slow_now(), wakes);
   announce(w);
   Result<Permit> result = conclude(w, options);
   tell(wakes);
@@ -353,9 +379,8 @@ Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept
   if (w.verdict != Verdict::admitted)
     return Result<Permit>(std::unexpect, rejection(detail::reason_of(w.verdict), w.in_flight, w.waiting));
   if (!turnstile_.observed() && w.cost == 1) return blank(w.tier);
-  Result<Permit> permit(std::in_place, Permit(this, w.cost, w.tier, Permit::held | Permit::observed));
-  permit->holder_ = permit->lease_ = 0;
-  permit->sampled_at_ = 0;
+  Result<Permit> permit(std::in_place, Permit(this, w.cost, w.tier, Permit::held));
+  permit->observe();
   if (observers_ && observers_->holders)
     permit->holder_ = observers_->holders->add(options.label, clock_.now(), w.tier, w.cost, options.where);
   // One call in sixteen, but every one of the first few, so that the mean is soon known.
@@ -455,22 +480,28 @@ void Gate::release_lent() noexcept {
 }
 
 std::stop_token Gate::lease(Permit& permit) noexcept {
-  if (!(permit.state_ & Permit::observed)) {
-    permit.state_ |= Permit::observed;
-    permit.holder_ = permit.lease_ = 0;
-    permit.sampled_at_ = 0;
-  }
+  if (!(permit.state_ & Permit::observed)) permit.observe();
   return backing_->lease(permit.lease_, permit.cost_);
 }
 
-void Permit::drop_observed() noexcept {
+void Permit::drop_observed(std::int64_t now) noexcept {
   const Parts what = parts();
   state_ = 0;
-  gate_->release_observed(what);
+  gate_->release_observed(what, now);
 }
 
 // The units first, so that nothing that follows can keep them; then the numbers; then the hooks.
-void Gate::release_observed(Permit::Parts permit) noexcept {
+void Gate::release_observed(Permit::Parts permit, std::int64_t now) noexcept {
+  std::uint32_t unmeasured = permit.cost;
+  if (meter_) {
+    if (now == 0) now = glance_ns();
+    // Mostly there is nothing else to do. The meter first: afterwards the gate may be gone.
+    if (only_measured() && !backing_ && !permit.failed && permit.cost == 1) {
+      meter_->step(-1, 0, now);
+      if (turnstile_.give_back_quietly(1)) return;
+      unmeasured = 0;
+    }
+  }
   std::optional<detail::Completions::Together> all;  // see release_lent()
   if (backing_) [[unlikely]]
     all.emplace();
@@ -478,13 +509,14 @@ void Gate::release_observed(Permit::Parts permit) noexcept {
   const bool bracket = permit.failed || permit.cost > 1;
   Wakes wakes;
   if (bracket) turnstile_.begin();
-  const bool quiet = turnstile_.give_back(permit.cost);
+  const bool quiet =
+      meter_ ? turnstile_.give_back(permit.cost, unmeasured, now) : turnstile_.give_back(permit.cost);
   if (bracket) {
     if (permit.failed) turnstile_.add_failed();
     if (permit.cost > 1) turnstile_.add_heavy(1 - std::int64_t{permit.cost});
     turnstile_.end();
   }
-  if (!quiet) turnstile_.after_release(slow_now(), wakes);
+  if (!quiet) turnstile_.after_release(meter_ ? now : slow_now(), wakes);
   if (backing_) [[unlikely]] {
     if (permit.lease != 0) backing_->end_lease(permit.lease);
     if (!quiet) backing_->settle();
@@ -616,6 +648,11 @@ Snapshot Gate::snapshot() const noexcept {
     for (std::size_t reason = 0; reason < kReasons; ++reason)
       s.rejected_by_reason[reason] += stripe.by_reason[reason].load(std::memory_order_relaxed);
   s.mean_hold = std::chrono::nanoseconds(mean_hold_.load(std::memory_order_relaxed));
+  if (meter_) {
+    const detail::Meter::Reading sums = meter_->read(glance_ns());
+    s.occupancy = std::chrono::nanoseconds(sums.occupancy);
+    s.saturated = std::chrono::nanoseconds(sums.saturated);
+  }
   return s;
 }
 

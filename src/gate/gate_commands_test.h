@@ -89,7 +89,7 @@ struct Shape {
   std::uint32_t limit = 1, max_queue = 0, reserve_percent = 0;
   int max_wait = kForever;  // steps
   std::uint32_t max_barge = 2;
-  bool hooks = false, throwing = false, holders = false, measure = false;
+  bool hooks = false, throwing = false, holders = false, measure = false, occupancy = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Shape& s) {
@@ -98,7 +98,7 @@ inline std::ostream& operator<<(std::ostream& out, const Shape& s) {
   s.max_wait == kForever ? out << "for ever" : out << s.max_wait;
   return out << ", max_barge " << s.max_barge << (s.hooks ? ", hooks" : "")
              << (s.throwing ? " that throw" : "") << (s.holders ? ", holders" : "")
-             << (s.measure ? ", measure_service" : "");
+             << (s.measure ? ", measure_service" : "") << (s.occupancy ? ", measure_occupancy" : "");
 }
 
 // ---- generators ----
@@ -218,6 +218,7 @@ inline rc::Gen<Shape> shape(const Kind& kind) {
         s.throwing = s.hooks && dice.one_in(6);
         s.holders = dice.one_in(4);
         s.measure = kind.measure;
+        s.occupancy = dice.one_in(2);
         return s;
       },
       [](const Shape& s) {
@@ -226,6 +227,7 @@ inline rc::Gen<Shape> shape(const Kind& kind) {
         simpler(simple, s, &Shape::max_wait, kForever);
         simpler(simple, s, &Shape::throwing, false);
         simpler(simple, s, &Shape::holders, false);
+        simpler(simple, s, &Shape::occupancy, false);
         if (!s.throwing) simpler(simple, s, &Shape::hooks, false);
         if (s.limit > 1) simpler(simple, s, &Shape::limit, s.limit - 1);
         if (s.max_queue > 0) simpler(simple, s, &Shape::max_queue, s.max_queue - 1);

@@ -175,6 +175,7 @@ class SideBySide {
         .max_barge = nanoseconds(max_barge()),
         .measure_service = shape_.measure,
         .track_holders = shape_.holders,
+        .measure_occupancy = shape_.occupancy,
         .clock = &clock_};
     if (!shape_.hooks) return o;
     const auto hook = [this](Fact fact) { return [this, fact](const Event& e) { note(fact, e, {}); }; };
@@ -309,6 +310,8 @@ class SideBySide {
     RC_ASSERT(s.double_releases == model_.double_releases);
     RC_ASSERT(s.hook_errors == thrown_);
     RC_ASSERT(s.underflows == 0u);
+    RC_ASSERT(s.occupancy.count() == (shape_.occupancy ? model_.occupancy : 0));
+    RC_ASSERT(s.saturated.count() == (shape_.occupancy ? model_.saturated : 0));
     if (shape_.holders) {
       std::uint32_t units = 0;
       const std::vector<Holder> holders = gate_.holders();

@@ -9,9 +9,9 @@
 namespace bulkhead::detail {
 
 template <class P>
-void Turnstile<P>::move_limit(std::int64_t by) noexcept {
+void Turnstile<P>::move_limit(std::int64_t by, std::int64_t now) noexcept {
   begin();
-  word_.fetch_add(static_cast<std::uint64_t>(by), std::memory_order_acq_rel);
+  shift(by, now);
   limit_.store(static_cast<std::uint32_t>(limit_.load(std::memory_order_relaxed) + by),
                std::memory_order_release);
   end();
@@ -24,7 +24,7 @@ typename Turnstile<P>::Lack Turnstile<P>::try_enter(const Waiter& w, std::int64_
   const std::uint64_t l = line_.load(std::memory_order_relaxed);
   const bool behind = line::total(l) > line::below(l, w.tier) && !(loose() && !starved(head(), now));
   if (behind || closed_.load(std::memory_order_relaxed) || hopeless(w)) return {.waits = true};
-  if (take(w)) return {};
+  if (take(w, now)) return {};
   const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;
   const std::int64_t lacks = w.cost - word::room(word_.load(std::memory_order_relaxed)) - reserve;
   return {.units = lacks > 1 ? static_cast<std::uint32_t>(lacks) : 1};  // room may have come meanwhile
@@ -33,7 +33,7 @@ typename Turnstile<P>::Lack Turnstile<P>::try_enter(const Waiter& w, std::int64_
 template <class P>
 void Turnstile<P>::grow(std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept {
   Hold hold(mutex_);
-  move_limit(units);
+  move_limit(units, now);
   attend(now, wakes);
 }
 
@@ -41,14 +41,14 @@ void Turnstile<P>::grow(std::uint32_t units, std::int64_t now, Wakes& wakes) noe
 template <class P>
 bool Turnstile<P>::grow_for(const Waiter& w, std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept {
   Hold hold(mutex_);
-  move_limit(units);
-  const bool taken = take(w);
+  move_limit(units, now);
+  const bool taken = take(w, now);
   attend(now, wakes);
   return taken;
 }
 
 template <class P>
-std::uint32_t Turnstile<P>::shrink_idle(std::uint32_t most) noexcept {
+std::uint32_t Turnstile<P>::shrink_idle(std::uint32_t most, std::int64_t now) noexcept {
   Hold hold(mutex_);
   begin();
   // A waiter that was woken to try for itself must find what it was woken for: members would else wake each
@@ -62,9 +62,11 @@ std::uint32_t Turnstile<P>::shrink_idle(std::uint32_t most) noexcept {
     // acquire: what the call that gave these units back has written is visible to the one that gets them
   } while (units > 0 && !word_.compare_exchange_weak(x, x - static_cast<std::uint64_t>(units),
                                                      std::memory_order_acq_rel, std::memory_order_relaxed));
-  if (units > 0)
+  if (units > 0) {
     limit_.store(limit_.load(std::memory_order_relaxed) - static_cast<std::uint32_t>(units),
                  std::memory_order_release);
+    if (meter_) P::measure(*meter_, 0, word::turned_full(x, x - static_cast<std::uint64_t>(units)), now);
+  }
   end();
   return units > 0 ? static_cast<std::uint32_t>(units) : 0;
 }
@@ -85,7 +87,7 @@ std::uint32_t Turnstile<P>::repaid() noexcept {
 template <class P>
 std::uint32_t Turnstile<P>::call_back(std::uint32_t units, std::int64_t now) noexcept {
   Hold hold(mutex_);
-  move_limit(-std::int64_t{units});
+  move_limit(-std::int64_t{units}, now);
   owed_ += units;
   if (quiet_) set_quiet(false);  // and look afterwards, so that no release goes unseen
   const std::uint32_t free = repaid();

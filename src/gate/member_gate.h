@@ -24,7 +24,7 @@ class MemberGate final : public Gate {
   bool grow_for(const Waiter& w, std::uint32_t units, Wakes& wakes) noexcept {
     return turnstile_.grow_for(w, units, slow_now(), wakes);
   }
-  std::uint32_t shrink_idle(std::uint32_t most) noexcept { return turnstile_.shrink_idle(most); }
+  std::uint32_t shrink_idle(std::uint32_t most) noexcept { return turnstile_.shrink_idle(most, slow_now()); }
   std::uint32_t call_back(std::uint32_t units) noexcept { return turnstile_.call_back(units, slow_now()); }
   std::uint32_t collect() noexcept { return turnstile_.collect(slow_now()); }
   void watch(bool on) noexcept { turnstile_.watch(on, slow_now()); }

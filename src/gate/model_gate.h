@@ -62,6 +62,7 @@ struct ModelGate {
   // What has been seen of it
   std::uint64_t released = 0, failed = 0, double_releases = 0;
   std::map<Reason, std::uint64_t> rejected{};
+  std::int64_t occupancy = 0, saturated = 0;
   std::vector<Entry> log{};
   std::vector<Answer> answers{};
 
@@ -150,11 +151,11 @@ struct ModelGate {
     while (!line.empty()) {
       const Call next = *std::ranges::min_element(line, {}, &Call::until);
       if (next.until > then) break;
-      now = std::max(now, next.until);
+      wait_until(std::max(now, next.until));
       leave(next.id, Reason::timeout);
       serve();
     }
-    now = then;
+    wait_until(then);
   }
 
   void close() {
@@ -167,6 +168,11 @@ struct ModelGate {
   bool idle() const { return running.empty() && line.empty(); }
 
  private:
+  void wait_until(std::int64_t then) {
+    occupancy += in_flight() * (then - now);
+    if (in_flight() >= most(Priority::normal)) saturated += then - now;
+    now = then;
+  }
   void serve() {
     while (!line.empty() && fits(*head())) {
       const Call c = *head();

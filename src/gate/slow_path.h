@@ -105,7 +105,7 @@ bool Turnstile<P>::line_is_full(std::uint64_t l, std::uint32_t max, Priority tie
 // Takes the units of `w` whatever quiet says. The lock keeps limit and reserve still; the word
 // may still move.
 template <class P>
-bool Turnstile<P>::take(const Waiter& w) noexcept {
+bool Turnstile<P>::take(const Waiter& w, std::int64_t now) noexcept {
   const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;
   if (w.cost > 1) begin();
   bool taken = false;
@@ -116,17 +116,18 @@ bool Turnstile<P>::take(const Waiter& w) noexcept {
     if (taken) add_heavy(w.cost - 1);
     end();
   }
+  if (taken && meter_) P::measure(*meter_, w.cost, word::turned_full(x, x - w.cost), now);
   return taken;
 }
 
 // Gives `w`, who is in line, its units, if there is room. The line is counted down first: whoever sees the
 // units gone must not see it as long as before, or look() would refuse a call that has a place.
 template <class P>
-bool Turnstile<P>::admit(Waiter& w) noexcept {
+bool Turnstile<P>::admit(Waiter& w, std::int64_t now) noexcept {
   if (!fits(w)) return false;
   const std::uint64_t l = line_.load(std::memory_order_relaxed);
   line_.store(l - line::one(w.tier), std::memory_order_release);
-  if (!take(w)) {
+  if (!take(w, now)) {
     line_.store(l, std::memory_order_release);
     return false;
   }
@@ -151,7 +152,7 @@ void Turnstile<P>::serve(std::int64_t now, Wakes& wakes) noexcept {
       }
       return;
     }
-    if (!admit(*w)) return;
+    if (!admit(*w, now)) return;
     wakes.push(*w);
   }
 }
@@ -219,6 +220,27 @@ void Turnstile<P>::keep_drains(Wakes& told, std::int64_t now, Wakes& wakes) noex
 }
 
 template <class P>
+bool Turnstile<P>::give_back(std::uint32_t cost, std::uint32_t units, std::int64_t now) noexcept {
+  const std::uint64_t w = put_back(cost);
+  P::measure(*meter_, -std::int64_t{units}, word::turned_full(w, w + cost), now);
+  return w & word::quiet;
+}
+
+template <class P>
+bool Turnstile<P>::give_back_quietly(std::uint32_t cost) noexcept {
+  std::uint64_t w = word_.load(std::memory_order_relaxed);
+  while (open_for(1, w)) {
+    const std::uint64_t after = w + word::released_one + cost;
+    // release: as in give_back()
+    if (!word_.compare_exchange_weak(w, after, std::memory_order_release, std::memory_order_relaxed))
+      continue;
+    P::remember(this, after);
+    return true;
+  }
+  return false;
+}
+
+template <class P>
 void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
   P::point("release.before_lock");
   Hold hold(mutex_);
@@ -269,7 +291,7 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
 
   const std::uint64_t l = line_.load(std::memory_order_relaxed);
   const std::uint32_t ahead = line::total(l) - line::below(l, w.tier);
-  if ((ahead == 0 || (loose() && !starved(head(), now))) && take(w)) {
+  if ((ahead == 0 || (loose() && !starved(head(), now))) && take(w, now)) {
     decide(w, Verdict::admitted);
     return Verdict::admitted;
   }
@@ -350,7 +372,7 @@ bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, T
         Hold hold(mutex_);
         if (w.verdict == Verdict::pending) {
           if (poked_ == &w) poked_ = nullptr;
-          admitted = head() == &w && admit(w);
+          admitted = head() == &w && admit(w, t);
           attend(t, wakes);
           // attend may have decided w itself: then it is in `wakes` and told like any other
         }
@@ -401,6 +423,13 @@ void Turnstile<P>::finish(Wakes& wakes) noexcept {
 // ---- changing the shape ----
 
 template <class P>
+void Turnstile<P>::shift(std::int64_t by, std::int64_t now) noexcept {
+  const auto units = static_cast<std::uint64_t>(by);
+  const std::uint64_t w = word_.fetch_add(units, std::memory_order_acq_rel);
+  if (meter_) P::measure(*meter_, 0, word::turned_full(w, w + units), now);
+}
+
+template <class P>
 void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64_t now,
                           Wakes& wakes) noexcept {
   Hold hold(mutex_);
@@ -408,7 +437,7 @@ void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64
       std::int64_t{limit_.load(std::memory_order_relaxed)} - reserve_.load(std::memory_order_relaxed);
   const std::int64_t after = std::int64_t{limit} - reserve;
   begin();
-  word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);
+  shift(after - before, now);
   limit_.store(limit, std::memory_order_release);
   reserve_.store(reserve, std::memory_order_release);
   end();

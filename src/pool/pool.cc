@@ -42,6 +42,7 @@ GateOptions gate_options(PoolOptions&& o) {
           .critical_queue_reserve = o.critical_reserve,
           .measure_service = o.measure_service,
           .track_holders = o.track_holders,
+          .measure_occupancy = o.measure_occupancy,
           .clock = o.clock};
 }
 

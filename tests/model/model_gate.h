@@ -291,7 +291,7 @@ class ModelGate {
   }
 
   bool took(Turnstile::Pass pass) {
-    if (pass == Turnstile::Pass::noted) t().note_pass();
+    if (pass == Turnstile::Pass::noted || pass == Turnstile::Pass::filled) t().note_pass();
     return pass != Turnstile::Pass::no;
   }
 

@@ -74,9 +74,9 @@ MUTANTS = [
     Mutant("callback_is_only_poked", SLOW,
            "if (loose() && w->is_thread && !starved(w, now)) {", "if (loose() && !starved(w, now)) {", "callback"),
     Mutant("leaves_the_count_late", SLOW,
-           "  line_.store(l - line::one(w.tier), std::memory_order_release);\n  if (!take(w)) {\n"
+           "  line_.store(l - line::one(w.tier), std::memory_order_release);\n  if (!take(w, now)) {\n"
            "    line_.store(l, std::memory_order_release);\n    return false;\n  }\n",
-           "  if (!take(w)) return false;\n  line_.store(l - line::one(w.tier), std::memory_order_release);\n",
+           "  if (!take(w, now)) return false;\n  line_.store(l - line::one(w.tier), std::memory_order_release);\n",
            "admit_release"),
     # ---- tiers, cost, reserve ----
     Mutant("evicted_stays_in_line", SLOW, "    leave(victim);\n", "", "evict"),
@@ -96,25 +96,23 @@ MUTANTS = [
            "  const std::int64_t reserve = reserve_.load(std::memory_order_relaxed);\n  if (w.cost > 1) begin();",
            "reserve"),
     Mutant("newcomer_overtakes", SLOW,
-           "if ((ahead == 0 || (loose() && !starved(head(), now))) && take(w)) {", "if (take(w)) {", "hand_off/fifo"),
+           "if ((ahead == 0 || (loose() && !starved(head(), now))) && take(w, now)) {", "if (take(w, now)) {", "hand_off/fifo"),
     Mutant("starved_is_overtaken", SLOW,
            "(ahead == 0 || (loose() && !starved(head(), now)))", "(ahead == 0 || loose())", "hand_off/adaptive"),
     # ---- resize, close ----
     Mutant("grow_without_serving", SLOW,
            "      w = next;\n    }\n  }\n  attend(now, wakes);", "      w = next;\n    }\n  }", "grow"),
     Mutant("shrink_beside_the_word", SLOW,
-           "  word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);\n",
-           "  if (after > before)\n"
-           "    word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);\n", "shrink"),
+           "  shift(after - before, now);\n", "  if (after > before) shift(after - before, now);\n", "shrink"),
     Mutant("resize_with_the_wrong_sign", SLOW,
-           "static_cast<std::uint64_t>(after - before)", "static_cast<std::uint64_t>(before - after)", "grow"),
+           "  shift(after - before, now);\n", "  shift(before - after, now);\n", "grow"),
     Mutant("resize_without_section", SLOW,
            "  begin();\n"
-           "  word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);\n"
+           "  shift(after - before, now);\n"
            "  limit_.store(limit, std::memory_order_release);\n"
            "  reserve_.store(reserve, std::memory_order_release);\n"
            "  end();\n",
-           "  word_.fetch_add(static_cast<std::uint64_t>(after - before), std::memory_order_acq_rel);\n"
+           "  shift(after - before, now);\n"
            "  limit_.store(limit, std::memory_order_release);\n"
            "  reserve_.store(reserve, std::memory_order_release);\n", "snapshot_resize"),
     Mutant("hopeless_wait_for_ever", SLOW, "      if (hopeless(*w)) {", "      if (false) {", "hopeless"),

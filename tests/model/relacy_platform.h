@@ -30,6 +30,10 @@
 // clang-format on
 #undef $
 
+namespace bulkhead::detail {
+class Meter;
+}
+
 namespace bulkhead::model {
 
 struct Where : rl::debug_info {
@@ -193,6 +197,8 @@ struct RelacyPlatform {
   }
   static void yield() noexcept { rl::ctx().yield(1, Where()); }
   static void wake(const Atomic<std::uint32_t>* address) noexcept { Futex::wake(address); }
+  static void measure(detail::Meter&, std::int64_t, int, std::int64_t) noexcept {
+  }  // no gate here has a meter
   static void point(const char*) noexcept {}
 };
 

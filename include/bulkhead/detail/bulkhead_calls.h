@@ -347,7 +347,7 @@ bool Bulkhead::enter(Call& call, const CallOptions<R>& options, Rejection& why, 
     const auto passed = pass(call, options.priority);
     if (passed == Gate::Turnstile::Pass::yes) [[likely]]
       return true;
-    if (passed == Gate::Turnstile::Pass::noted) return place(call, gate_->noted(options.acquire()), why);
+    if (passed != Gate::Turnstile::Pass::no) return place(call, gate_->noted(options.acquire()), why);
     return enter_line(call, options.acquire(), true, why, waiting);
   }
   return enter(call, options.acquire(), true, why, waiting);

@@ -9,6 +9,8 @@
 
 namespace bulkhead::detail {
 
+class Meter;
+
 struct StdPlatform {
   template <class T>
   using Atomic = std::atomic<T>;
@@ -40,6 +42,7 @@ struct StdPlatform {
   static void yield() noexcept;  // lets other threads run on this core
   // Wakes whoever parks on this address. Nothing is read there: the object may be gone.
   static void wake(const std::atomic<std::uint32_t>* address) noexcept;
+  static void measure(Meter& meter, std::int64_t units, int full, std::int64_t now) noexcept;
   // A place where a test can hold a thread to force an interleaving; empty outside test builds.
   static void point(const char* name) noexcept;
 };

@@ -45,6 +45,8 @@ enum class Fairness : std::uint8_t {
 
 namespace detail {
 
+class Meter;
+
 //  63..32  released: permits given back, mod 2^32
 //  31      always 0
 //  30      quiet
@@ -58,6 +60,11 @@ inline constexpr std::uint32_t max_limit = (std::uint32_t{1} << 28) - 1;
 constexpr std::uint32_t released(std::uint64_t w) { return static_cast<std::uint32_t>(w >> 32); }
 constexpr std::int64_t room(std::uint64_t w) {
   return static_cast<std::int64_t>(w & (quiet - 1)) - static_cast<std::int64_t>(bias);
+}
+// What a change of the word means for "no unit is available": 1, it begins; -1, it ends; 0, it is as it
+// was. The reserve is not counted as available: it is for critical calls only.
+constexpr int turned_full(std::uint64_t before, std::uint64_t after) {
+  return int{room(after) <= 0} - int{room(before) <= 0};
 }
 }  // namespace word
 
@@ -172,7 +179,8 @@ class Turnstile {
 
   // Takes `cost` units if there is room and nobody needs the slow path. Never waits, never writes
   // when it fails.
-  enum class Pass : std::uint8_t { no, yes, noted };  // noted: yes, and call note_pass()
+  // noted: yes, and call note_pass(). filled: that too, and no unit is available any more.
+  enum class Pass : std::uint8_t { no, yes, noted, filled };
   [[gnu::always_inline]] Pass try_pass(std::uint32_t cost) noexcept {
     // The word is mostly as this thread left it: to guess it, and have the exchange tell if not, saves the
     // wait for a load, and between cores one of two transfers of the line.
@@ -182,7 +190,9 @@ class Turnstile {
       // acquire: what the call that gave these units back has written is visible to the one that takes them.
       // release: whoever reads this word sees the begin() before it.
       if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed))
-        return (w >> 62) == quarter_.load(std::memory_order_relaxed) ? Pass::yes : Pass::noted;
+        return (w >> 62) == quarter_.load(std::memory_order_relaxed) ? Pass::yes
+               : word::turned_full(w, w - cost) == 1                 ? Pass::filled
+                                                                     : Pass::noted;
       P::remember(this, w);
     }
     return Pass::no;
@@ -191,13 +201,18 @@ class Turnstile {
   void note_pass() noexcept;
   // Something wants to know of every admission and release (hooks, holders, sampling): every pass is noted.
   bool observed() const noexcept { return observed_; }
+  // What is taken and given back by the functions below is measured here, at the time that they are
+  // given. What try_pass() takes is for its caller to measure. Before the first call, and only if
+  // `observed`.
+  void measure_with(Meter& meter) noexcept { meter_ = &meter; }
 
   // Gives `cost` units back. False: somebody may be waiting for them, call after_release().
-  [[nodiscard]] bool give_back(std::uint32_t cost) noexcept {
-    const std::uint64_t w = word_.fetch_add(word::released_one + cost, std::memory_order_release);
-    P::remember(this, w + word::released_one + cost);
-    return w & word::quiet;
-  }
+  [[nodiscard]] bool give_back(std::uint32_t cost) noexcept { return put_back(cost) & word::quiet; }
+  // The same, and at `now` for the meter; of `units` of them it does not know yet.
+  [[nodiscard]] bool give_back(std::uint32_t cost, std::uint32_t units, std::int64_t now) noexcept;
+  // Only if there is no more to it than the addition: nobody waits, and units were available before.
+  // Nothing of the turnstile is touched afterwards.
+  [[nodiscard]] bool give_back_quietly(std::uint32_t cost) noexcept;
   void after_release(std::int64_t now, Wakes& wakes) noexcept;
 
   // A call that try_pass turned away: admits it after all, rejects it, or (verdict `pending`) leaves
@@ -247,7 +262,8 @@ class Turnstile {
   Lack try_enter(const Waiter& w, std::int64_t now) noexcept;  // no units, and not waits: it has entered
   void grow(std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept;
   bool grow_for(const Waiter& w, std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept;
-  std::uint32_t shrink_idle(std::uint32_t most) noexcept;  // takes what is free now, the reserve excepted
+  std::uint32_t shrink_idle(std::uint32_t most,
+                            std::int64_t now) noexcept;  // takes what is free now, the reserve excepted
   std::uint32_t call_back(std::uint32_t units,
                           std::int64_t now) noexcept;  // limit - units; how many were free
   std::uint32_t collect(std::int64_t now) noexcept;    // called-back units that have come back since
@@ -312,20 +328,26 @@ class Turnstile {
   bool starved(const Waiter* w, std::int64_t now) const noexcept;
   bool fits(const Waiter& w) const noexcept;
   void linger(const Waiter& w) const noexcept;
-  bool take(const Waiter& w) noexcept;
+  [[gnu::always_inline]] std::uint64_t put_back(std::uint32_t cost) noexcept {  // gives the word as it was
+    const std::uint64_t w = word_.fetch_add(word::released_one + cost, std::memory_order_release);
+    P::remember(this, w + word::released_one + cost);
+    return w;
+  }
+  bool take(const Waiter& w, std::int64_t now) noexcept;
   bool hopeless(const Waiter& w) const noexcept;
   bool line_is_full(std::uint64_t l, std::uint32_t max, Priority tier) const noexcept;
   void push(Waiter& w) noexcept;
   void unlink(Waiter& w) noexcept;
   void leave(Waiter& w) noexcept;
-  bool admit(Waiter& w) noexcept;
+  bool admit(Waiter& w, std::int64_t now) noexcept;
   void decide(Waiter& w, Verdict verdict) noexcept;
   void serve(std::int64_t now, Wakes& wakes) noexcept;
   void set_quiet(bool quiet) noexcept;
   bool settle_quiet(std::int64_t now) noexcept;
   void attend(std::int64_t now, Wakes& wakes) noexcept;
   void check_idle(Wakes& wakes) noexcept;
-  void move_limit(std::int64_t by) noexcept;
+  void shift(std::int64_t by, std::int64_t now) noexcept;
+  void move_limit(std::int64_t by, std::int64_t now) noexcept;
   std::uint32_t repaid() noexcept;
   bool idle() const noexcept;
 
@@ -344,6 +366,7 @@ class Turnstile {
   typename P::template Atomic<bool> closed_{false};
   const Fairness fairness_;
   const bool observed_;
+  Meter* meter_ = nullptr;
   typename P::template Atomic<std::uint64_t> anchor_{0};  // `released` in 64 bits, at most 2^30 releases ago
   typename P::template Atomic<std::uint32_t> begun_{0};
   typename P::template Atomic<std::uint32_t> ended_{0};
