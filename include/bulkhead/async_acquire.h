@@ -29,10 +29,12 @@ namespace bulkhead {
 
 class AsyncAcquire;
 
-// Watches the time and the stop_token of an acquisition that waits.
+// Watches the time and the stop_token of an acquisition that waits. `deadlines`: who fires its timeout; null: the
+// gate's own. An event loop brings its own for each operation.
 class AcquireWatch final : private Alarm {
  public:
-  explicit AcquireWatch(AcquireOptions options) noexcept : options_(std::move(options)) {}
+  explicit AcquireWatch(AcquireOptions options, DeadlineDriver* deadlines = nullptr) noexcept
+      : options_(std::move(options)), deadlines_(deadlines) {}
   const AcquireOptions& options() const noexcept { return options_; }
 
   // Whether an acquisition with these options may need to be watched while it waits.
@@ -53,7 +55,10 @@ class AcquireWatch final : private Alarm {
   bool expire() noexcept override;
   void expired() noexcept override;
 
+  DeadlineDriver& deadlines(Gate& gate) const noexcept;
+
   AcquireOptions options_;
+  DeadlineDriver* deadlines_;
   AsyncAcquire* waiter_ = nullptr;
   std::optional<std::stop_callback<Cancel>> cancel_;
   detail::Wakes<detail::StdPlatform> wakes_;  // those who can go because this one's time was up

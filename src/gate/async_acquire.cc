@@ -15,18 +15,22 @@ bool AcquireWatch::needed(const Gate& gate, std::chrono::nanoseconds timeout, Ti
          stop.stop_possible() || (gate.turnstile_.observed() && !gate.only_measured());
 }
 
+DeadlineDriver& AcquireWatch::deadlines(Gate& gate) const noexcept {
+  return deadlines_ ? *deadlines_ : gate.deadlines_;
+}
+
 void AcquireWatch::arm(AsyncAcquire& waiter, std::int64_t until) noexcept {
   waiter_ = &waiter;
   if (options_.stop.stop_possible()) cancel_.emplace(options_.stop, Cancel{waiter});
   if (until == Gate::Turnstile::forever) return;
   at = TimePoint(std::chrono::nanoseconds(until));
   armed_ = true;
-  waiter.gate_.deadlines_.arm(*this);
+  deadlines(waiter.gate_).arm(*this);
 }
 
 void AcquireWatch::disarm(Gate& gate) noexcept {
   cancel_.reset();
-  if (std::exchange(armed_, false)) gate.deadlines_.disarm(*this);
+  if (std::exchange(armed_, false)) deadlines(gate).disarm(*this);
 }
 
 void AcquireWatch::Cancel::operator()() const noexcept { waiter.cancel(); }

@@ -1,0 +1,236 @@
+#include "async_execute.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/use_future.hpp>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include "async_submit.h"
+#include "bulkhead/manual_clock.h"
+
+namespace bulkhead {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+template <class R>
+struct Got {
+  std::exception_ptr thrown;
+  std::optional<Result<R>> result;
+  int calls = 0;
+  auto handler(asio::io_context& io) {
+    return asio::bind_executor(io, [this](std::exception_ptr e, Result<R> r) {
+      ++calls;
+      thrown = std::move(e);
+      result.emplace(std::move(r));
+    });
+  }
+  std::optional<Reason> reason() const {
+    return result && !*result && !thrown ? std::optional(result->error().reason) : std::nullopt;
+  }
+};
+
+class AsioSubmit : public testing::Test {
+ protected:
+  std::latch go{1};  // outlives the pool's threads
+  Pool pool{{.name = "work", .threads = 1, .max_queue = 4}};
+  asio::io_context io;
+};
+
+TEST_F(AsioSubmit, RunsInThePoolAndCompletesOnTheExecutor) {
+  Got<std::thread::id> got;
+  async_submit(pool, [] { return std::this_thread::get_id(); }, {}, got.handler(io));
+  EXPECT_EQ(got.calls, 0);
+  io.run();
+  ASSERT_TRUE(got.result && *got.result);
+  EXPECT_NE(**got.result, std::this_thread::get_id());
+}
+
+TEST_F(AsioSubmit, WhatTheWorkThrowsIsThrownByTheToken) {
+  auto future = async_submit(
+      io.get_executor(), pool, []() -> int { throw std::runtime_error("no"); }, {}, asio::use_future);
+  io.run();
+  EXPECT_THROW(future.get(), std::runtime_error);
+}
+
+TEST_F(AsioSubmit, CancelledInTheQueueItNeverRuns) {
+  pool.submit([&] { go.wait(); }).detach();
+  asio::cancellation_signal signal;
+  Got<void> got;
+  async_submit(
+      pool, [] { ADD_FAILURE() << "ran"; }, {}, asio::bind_cancellation_slot(signal.slot(), got.handler(io)));
+  signal.emit(asio::cancellation_type::total);
+  io.run();
+  EXPECT_EQ(got.reason(), Reason::cancelled);
+  go.count_down();
+}
+
+TEST_F(AsioSubmit, AnIoContextThatGoesGivesUpItsWork) {
+  pool.submit([&] { go.wait(); }).detach();
+  auto alive = std::make_shared<int>();
+  {
+    asio::io_context going;
+    async_submit(
+        pool, [] { ADD_FAILURE() << "ran"; }, {},
+        asio::bind_executor(going, [alive](std::exception_ptr, const Result<void>&) {}));
+  }
+  EXPECT_EQ(alive.use_count(), 1);
+  go.count_down();
+}
+
+class AsioExecute : public testing::Test {
+ protected:
+  Bulkhead bulkhead{{.name = "pay", .max_concurrent = 1, .max_queue = 2}};
+  asio::io_context io;
+};
+
+TEST_F(AsioExecute, RunsOnTheExecutorUnderItsPlace) {
+  Got<int> got;
+  async_execute(
+      bulkhead,
+      [&] {
+        EXPECT_TRUE(io.get_executor().running_in_this_thread());
+        EXPECT_EQ(bulkhead.gate().in_flight(), 1u);
+        return 7;
+      },
+      {}, got.handler(io));
+  EXPECT_EQ(got.calls, 0);
+  io.run();
+  ASSERT_TRUE(got.result && *got.result);
+  EXPECT_EQ(**got.result, 7);
+  EXPECT_EQ(bulkhead.snapshot().gate.succeeded, 1u);
+}
+
+TEST_F(AsioExecute, HoldsThePlaceUntilTheCoroutineHasEnded) {
+  asio::steady_timer never(io, asio::steady_timer::time_point::max());
+  Got<std::string> got;
+  async_execute(
+      bulkhead,
+      [&]() -> asio::awaitable<std::string> {
+        try {
+          co_await never.async_wait(asio::use_awaitable);
+        } catch (const boost::system::system_error&) {
+        }
+        co_return "done";
+      },
+      {}, got.handler(io));
+  io.poll();
+  EXPECT_EQ(bulkhead.gate().in_flight(), 1u);
+  never.cancel();
+  io.run();
+  ASSERT_TRUE(got.result && *got.result);
+  EXPECT_EQ(**got.result, "done");
+  EXPECT_EQ(bulkhead.gate().in_flight(), 0u);
+}
+
+TEST_F(AsioExecute, WhenItsTimeIsUpTheCoroutineIsCancelled) {
+  Got<void> got;
+  bool aborted = false;
+  async_execute(
+      bulkhead,
+      [&]() -> asio::awaitable<void> {
+        asio::steady_timer never(co_await asio::this_coro::executor, asio::steady_timer::time_point::max());
+        try {
+          co_await never.async_wait(asio::use_awaitable);
+        } catch (const boost::system::system_error& e) {
+          aborted = e.code() == asio::error::operation_aborted;
+          throw;
+        }
+      },
+      {.execution_timeout = 5ms}, got.handler(io));
+  io.run();
+  EXPECT_TRUE(aborted);
+  EXPECT_EQ(got.reason(), Reason::timeout);
+  EXPECT_EQ(bulkhead.snapshot().timed_out, 1u);
+}
+
+TEST_F(AsioExecute, WhatItThrowsIsThrownByTheTokenUnlessTheFallbackTakesIt) {
+  std::string what;
+  int fallback = 0;
+  asio::co_spawn(
+      io,
+      [&]() -> asio::awaitable<void> {
+        try {
+          co_await async_execute(
+              bulkhead, []() -> int { throw std::runtime_error("no"); }, {}, asio::use_awaitable);
+        } catch (const std::runtime_error& e) {
+          what = e.what();
+        }
+        fallback = *co_await async_execute(
+            bulkhead,
+            []() -> asio::awaitable<int> {
+              throw std::runtime_error("no");
+              co_return 0;
+            },
+            {.fallback = [](const Cause&) { return 3; }}, asio::use_awaitable);
+      },
+      asio::detached);
+  io.run();
+  EXPECT_EQ(what, "no");
+  EXPECT_EQ(fallback, 3);
+}
+
+TEST_F(AsioExecute, WithThreadsOfItsOwnAPlainCallRunsThere) {
+  Bulkhead pooled{{.name = "p", .isolation = Isolation::threads, .max_concurrent = 1, .max_queue = 1}};
+  Got<bool> got;
+  async_execute(pooled, [&] { return io.get_executor().running_in_this_thread(); }, {}, got.handler(io));
+  io.run();
+  ASSERT_TRUE(got.result && *got.result);
+  EXPECT_FALSE(**got.result);
+}
+
+TEST_F(AsioExecute, CancelledInLineItNeverRuns) {
+  auto held = bulkhead.acquire();
+  asio::cancellation_signal signal;
+  Got<void> got;
+  async_execute(
+      bulkhead, [] { ADD_FAILURE() << "ran"; }, {},
+      asio::bind_cancellation_slot(signal.slot(), got.handler(io)));
+  signal.emit(asio::cancellation_type::total);
+  held->finish(CallVerdict::success);
+  io.run();
+  EXPECT_EQ(got.reason(), Reason::cancelled);
+}
+
+TEST_F(AsioExecute, AnIoContextThatGoesGivesThePlaceBackInEveryPhase) {
+  auto alive = std::make_shared<int>();
+  auto ignore = [&](asio::io_context& going) {
+    return asio::bind_executor(going, [alive](std::exception_ptr, const Result<void>&) {});
+  };
+  for (const bool run : {false, true}) {
+    {
+      asio::io_context going;
+      async_execute(  // its call has not begun, or waits in the middle
+          bulkhead,
+          [alive]() -> asio::awaitable<void> {
+            asio::steady_timer never(co_await asio::this_coro::executor,
+                                     asio::steady_timer::time_point::max());
+            co_await never.async_wait(asio::use_awaitable);
+          },
+          {}, ignore(going));
+      async_execute(bulkhead, [alive] { ADD_FAILURE() << "ran"; }, {}, ignore(going));  // in line
+      if (run) going.poll();
+      EXPECT_EQ(bulkhead.gate().in_flight(), 1u);
+      EXPECT_EQ(bulkhead.snapshot().gate.waiting, 1u);
+    }
+    EXPECT_EQ(bulkhead.gate().in_flight(), 0u);
+    EXPECT_EQ(bulkhead.snapshot().gate.waiting, 0u);
+    EXPECT_EQ(alive.use_count(), 1) << run;
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,213 @@
+// operation.h - what the asynchronous operations of this adapter share: a completion handler that waits
+// on its executor until another thread has the answer. Not for direct use.
+//
+// The handler waits inside an Asio timer, and the answer cancels that timer. This gives for free what
+// Asio expects of an operation: it counts as work of its io_context, it completes on its executor and
+// never inside the initiating function, its memory comes from the handler's allocator and is given back
+// before the handler runs, and when the io_context is destroyed the handler is destroyed with it.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/append.hpp>
+#include <boost/asio/associated_allocator.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/basic_waitable_timer.hpp>
+#include <boost/asio/cancellation_type.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/smart_ptr/intrusive_ptr.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <tuple>
+#include <utility>
+
+#include "bulkhead/detail/block_pool.h"
+#include "bulkhead/gate.h"
+
+namespace bulkhead::asio_detail {
+
+namespace asio = boost::asio;
+
+// What somebody may still want to take back.
+class Withdrawable {
+ public:
+  Withdrawable(const Withdrawable&) = delete;
+  Withdrawable& operator=(const Withdrawable&) = delete;
+
+  // Nobody wants the answer any more: if it is not given yet, it shall be Reason::cancelled. From any
+  // thread.
+  virtual void withdraw() noexcept = 0;
+
+  static void* operator new(std::size_t size) { return bulkhead::detail::take_block(size); }
+  static void operator delete(void* block, std::size_t size) noexcept {
+    bulkhead::detail::give_block(block, size);
+  }
+  friend void intrusive_ptr_add_ref(Withdrawable* self) noexcept {
+    self->references_.fetch_add(1,
+                                std::memory_order_relaxed);  // made from another reference, which orders it
+  }
+  friend void intrusive_ptr_release(Withdrawable* self) noexcept {
+    // acq_rel: what the other owners did to the object comes before its end.
+    if (self->references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete self;
+  }
+
+ protected:
+  Withdrawable() = default;
+  virtual ~Withdrawable() = default;
+
+ private:
+  std::atomic<std::uint32_t> references_{0};
+};
+
+// What stands in the handler's cancellation slot. It keeps the operation's shell, so that a signal which
+// outlives the io_context finds something to call.
+struct Cancel {
+  boost::intrusive_ptr<Withdrawable> operation;
+  void operator()(asio::cancellation_type type) const noexcept {
+    if (type != asio::cancellation_type::none) operation->withdraw();
+  }
+};
+
+template <class Handler>
+void clear_slot(const Handler& handler) {
+  if (auto slot = asio::get_associated_cancellation_slot(handler); slot.is_connected()) slot.clear();
+}
+
+// Answer: a tuple of what the handler is called with.
+//
+// Invariants, under mutex_: answer_ is set at most once, and never after abandoned_. The timer is
+// touched only here, so that the thread with the answer and the executor's may both use it; whoever has
+// set abandoned_ has let go of it, and the io_context may be gone from then on.
+template <class Executor, class Answer>
+class Operation : public Withdrawable {
+ public:
+  // From the initiating function, once; the answer may be there already.
+  template <class Handler>
+  static void park(boost::intrusive_ptr<Operation> self, Handler handler, const Executor& executor) {
+    if (auto slot = asio::get_associated_cancellation_slot(handler); slot.is_connected())
+      slot.template emplace<Cancel>(self);
+    if (std::optional<Answer> early = self->take()) {
+      clear_slot(handler);
+      self.reset();
+      return post(std::move(handler), *std::move(early), executor);
+    }
+    Completion<Handler>(std::move(self), std::move(handler), executor).wait();
+  }
+
+  template <class Handler>
+  static void post(Handler handler, Answer answer, const Executor& executor) {
+    std::apply(
+        [&](auto&&... parts) { asio::post(executor, asio::append(std::move(handler), std::move(parts)...)); },
+        std::move(answer));
+  }
+
+  // From any thread, once, by somebody who holds a reference.
+  void answer(Answer answer) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (abandoned_) return;  // `answer` dies after the lock, and with it a permit that nobody wants
+    answer_.emplace(std::move(answer));
+    if (timer_) timer_->cancel();
+  }
+
+  std::optional<Answer> take() noexcept {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(answer_, std::nullopt);
+  }
+
+ protected:
+  virtual void time_is_up() noexcept {}                             // on the executor, outside the lock
+  virtual TimePoint until() const noexcept { return no_deadline; }  // under the lock
+
+  bool decided() const noexcept { return answer_ || abandoned_; }  // under the lock
+  std::mutex mutex_;
+
+ private:
+  using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
+                                           asio::wait_traits<std::chrono::steady_clock>, Executor>;
+
+  template <class Handler>
+  class Completion {
+   public:
+    using executor_type = Executor;
+    using allocator_type = asio::associated_allocator_t<Handler>;
+
+    Completion(boost::intrusive_ptr<Operation> operation, Handler handler, const Executor& executor)
+        : operation_(std::move(operation)), handler_(std::move(handler)), executor_(executor) {}
+    Completion(Completion&&) = default;
+    Completion& operator=(Completion&&) = delete;
+    ~Completion() {
+      if (operation_) operation_->abandon();
+    }
+
+    executor_type get_executor() const noexcept { return executor_; }
+    allocator_type get_allocator() const noexcept { return asio::get_associated_allocator(handler_); }
+
+    // noexcept: the call is in line already, and there is no way back from here without memory.
+    void wait() && noexcept {
+      Operation& operation = *operation_;
+      operation.wait(std::move(*this));
+    }
+
+    void operator()(boost::system::error_code) {
+      std::optional<Answer> answer = operation_->take();
+      if (!answer) {
+        operation_->time_is_up();
+        if (!(answer = operation_->take())) return std::move(*this).wait();
+      }
+      clear_slot(handler_);
+      Handler handler = std::move(handler_);
+      operation_.reset();  // its memory is back before the handler runs
+      std::apply(std::move(handler), *std::move(answer));
+    }
+
+   private:
+    boost::intrusive_ptr<Operation> operation_;
+    Handler handler_;
+    Executor executor_;
+  };
+
+  template <class Handler>
+  void wait(Completion<Handler> completion) {
+    const std::lock_guard lock(mutex_);
+    if (!timer_) timer_.emplace(completion.get_executor());
+    timer_->expires_at(answer_ ? TimePoint() : until());
+    timer_->async_wait(std::move(completion));
+  }
+
+  // The handler is gone, with its io_context or without having been called.
+  void abandon() noexcept {
+    std::optional<Answer> unwanted;
+    std::optional<Timer> timer;
+    {
+      const std::lock_guard lock(mutex_);
+      abandoned_ = true;
+      unwanted.swap(answer_);
+      timer.swap(timer_);
+    }
+    withdraw();
+  }
+
+  std::optional<Answer> answer_;
+  std::optional<Timer> timer_;
+  bool abandoned_ = false;
+};
+
+// An operation that a stop_token takes back.
+template <class Executor, class Answer>
+class StoppedOperation final : public Operation<Executor, Answer> {
+ public:
+  explicit StoppedOperation(const std::stop_token& callers) : either_(callers, stop_.get_token()) {}
+  std::stop_token token() const noexcept { return either_.token(); }
+  void withdraw() noexcept override { stop_.request_stop(); }
+
+ private:
+  std::stop_source stop_;
+  bulkhead::detail::EitherStop either_;
+};
+
+}  // namespace bulkhead::asio_detail
