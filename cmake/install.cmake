@@ -17,6 +17,9 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/bulkhead-config-version.c
 install(FILES ${PROJECT_BINARY_DIR}/bulkhead-config.cmake ${PROJECT_BINARY_DIR}/bulkhead-config-version.cmake
   DESTINATION ${package_dir} COMPONENT bulkhead-dev)
 
+# Alert rules with their tests, a dashboard, and a Prometheus to start with.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/ops/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead COMPONENT bulkhead-app)
+
 set(pkgconfig_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_to_prefix ${pkgconfig_dir} ${CMAKE_INSTALL_PREFIX})
 file(RELATIVE_PATH pc_to_include ${pkgconfig_dir} ${CMAKE_INSTALL_FULL_INCLUDEDIR})

@@ -24,6 +24,7 @@
 //   while all goes well. A refusal is two loads and a count. Probes and changes of state take a lock.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -149,9 +150,10 @@ struct BreakerSnapshot {
   std::uint64_t calls = 0, failures = 0, slow = 0;
   bool above_threshold = false;  // the window is such that it would open
   std::uint32_t probes_in_flight = 0;
-  TimePoint next_probe = no_deadline;  // when the next call may go through, while it is not closed
-  std::uint64_t opens = 0;             // since it was made
-  std::uint32_t opens_in_a_row = 0;    // without closing in between
+  TimePoint next_probe = no_deadline;      // when the next call may go through, while it is not closed
+  std::uint64_t opens = 0;                 // since it was made
+  std::array<std::uint64_t, 3> entered{};  // changes into each BreakerState, since it was made
+  std::uint32_t opens_in_a_row = 0;        // without closing in between
   std::uint64_t refused = 0;
   std::uint64_t late = 0;  // results of an earlier generation, and of probes whose lease had ended
   std::uint64_t hook_errors = 0;

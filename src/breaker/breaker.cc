@@ -190,6 +190,7 @@ class BreakerCore {
       s.probes_in_flight = machine_.probes_in_flight();
       s.next_probe = machine_.next_probe();
       s.opens = machine_.opens();
+      s.entered = machine_.entered();
       s.opens_in_a_row = machine_.opens_in_a_row();
     }
     s.refused = tally_.sum(kRefused);

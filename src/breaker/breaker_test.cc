@@ -79,6 +79,7 @@ TEST_F(BreakerTest, OpensRefusesProbesAndCloses) {
   EXPECT_EQ(s.since, clock.now());
   EXPECT_EQ(s.calls, 0u) << "closed again, with an empty window";
   EXPECT_EQ(s.opens, 1u);
+  EXPECT_THAT(s.entered, ElementsAre(1u, 1u, 1u));
   EXPECT_EQ(s.refused, 1u);
   EXPECT_EQ(s.late, 0u);
 }
@@ -195,6 +196,9 @@ TEST_F(BreakerTest, ResetClosesAndForgets) {
   EXPECT_EQ(b.snapshot().calls, 0u);
   EXPECT_EQ(b.snapshot().opens_in_a_row, 0u);
   EXPECT_EQ(b.snapshot().opens, 1u) << "a counter";
+  EXPECT_THAT(b.snapshot().entered, ElementsAre(1u, 1u, 0u));
+  b.reset();
+  EXPECT_THAT(b.snapshot().entered, ElementsAre(1u, 1u, 0u)) << "it was closed already";
 }
 
 TEST_F(BreakerTest, UpdateKeepsWhatIsCountedAndDecidesByTheNewSettings) {

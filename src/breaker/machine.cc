@@ -128,6 +128,7 @@ TimePoint Machine::next_probe() const {
 }
 
 void Machine::enter(BreakerState state, BreakerReason reason, TimePoint now) {
+  if (state != state_) ++entered_[static_cast<std::size_t>(state)];
   state_ = state;
   reason_ = reason;
   since_ = now;

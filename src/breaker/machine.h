@@ -8,6 +8,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -70,6 +71,7 @@ class Machine {
   TimePoint since() const { return since_; }
   std::chrono::nanoseconds open_time() const { return open_time_; }
   std::uint64_t opens() const { return opens_; }
+  const std::array<std::uint64_t, 3>& entered() const { return entered_; }
   std::uint32_t opens_in_a_row() const { return in_a_row_; }
   const Counts& probe_results() const { return results_; }
   std::uint32_t probes_in_flight() const { return static_cast<std::uint32_t>(leases_.size()); }
@@ -98,6 +100,7 @@ class Machine {
   TimePoint probe_at_ = no_deadline;
   std::chrono::nanoseconds open_time_{};
   std::uint64_t opens_ = 0;
+  std::array<std::uint64_t, 3> entered_{};
   std::uint32_t in_a_row_ = 0;
   std::uint32_t last_probe_ = 0;
   Counts results_;  // of the probes of this generation

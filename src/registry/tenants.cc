@@ -104,6 +104,8 @@ void fold(BulkheadSnapshot& into, const BulkheadSnapshot& from) {
   into.gate.hook_errors += from.gate.hook_errors;
   into.gate.underflows += from.gate.underflows;
   add(into.gate.rejected_by_reason, from.gate.rejected_by_reason);
+  into.gate.occupancy += from.gate.occupancy;
+  into.gate.saturated += from.gate.saturated;
   into.bypassed += from.bypassed;
   into.timed_out += from.timed_out;
   add(into.fallbacks, from.fallbacks);

@@ -1,0 +1,54 @@
+// catalogue.h - every family of metrics: what it is called, what it means, and where its numbers come from.
+//
+// One table, from which pages, metric_families() and docs/formats/metrics.md are made.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bulkhead/metrics.h"
+#include "metrics/rows.h"
+#include "metrics/top_tenants.h"
+#include "metrics/writer.h"
+
+namespace bulkhead::metrics {
+
+struct MemberRow {
+  std::string labels;  // {group="db",bulkhead="checkout"
+  const GroupSnapshot::Member* member;
+};
+struct GroupRow {
+  std::string labels;  // {group="db"
+  const GroupSnapshot* group;
+  std::vector<MemberRow> members;
+};
+struct TenantsRow {
+  std::string labels;  // {bulkhead="orders"
+  const RegistrySnapshot::Tenants* tenants;
+  std::vector<std::pair<std::string, TopTenants::Line>> lines;  // {bulkhead="orders",tenant="acme"
+};
+
+enum class Overflow : std::uint8_t { bulkhead, group };  // by the first label of a family
+inline constexpr std::array<std::string_view, 2> kOverflowLabels{"bulkhead", "group"};
+
+// What a page is made from.
+struct Page {
+  const RegistrySnapshot& all;
+  const MetricsExtras& extras;
+  const MetricsOptions& options;
+  std::span<const Row> rows;
+  std::span<const GroupRow> groups;
+  std::span<const TenantsRow> tenants;
+  const std::array<std::uint64_t, kOverflowLabels.size()>& overflow;
+};
+
+struct Descriptor {
+  MetricFamily family;
+  void (*write)(Writer& out, const Page& page);
+};
+std::span<const Descriptor> catalogue() noexcept;
+
+}  // namespace bulkhead::metrics

@@ -1,0 +1,80 @@
+// sample_registry.h - a registry with bulkheads of every kind on a manual clock: what the tests of metrics are made
+// with.
+//
+//   SampleRegistry sample;      // payments (every policy), reports (threads), checkout and search (a group),
+//   sample.load();              // plain (no histograms), tenants of orders; load(): a known number of calls
+//   metrics.render(page, sample.registry.snapshot(), format);
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "bulkhead/manual_clock.h"
+#include "bulkhead/registry.h"
+
+namespace bulkhead::tests {
+
+class SampleRegistry {
+ public:
+  SampleRegistry() {
+    using namespace std::chrono_literals;
+    registry.add({.options = {.name = "payments",
+                              .max_concurrent = 2,
+                              .max_queue = 1,
+                              .execution_timeout = 1s,
+                              .breaker = BreakerOptions{.window_calls = 4, .minimum_calls = 4},
+                              .rate_limit = RateLimiterOptions{.rate = 100, .burst = 20},
+                              .adaptive = LimiterOptions{.floor = 1, .ceiling = 50}},
+                  .type = "external-api",
+                  .criticality = Priority::critical});
+    registry.add({.options = {.name = "reports", .isolation = Isolation::threads, .max_concurrent = 4}});
+    registry.add_group({.name = "db", .total = 10, .clock = &clock});
+    registry.add({.options = {.name = "checkout"}, .group = "db", .guaranteed = {.percent = 60}});
+    registry.add({.options = {.name = "search"}, .group = "db", .guaranteed = {.percent = 40}});
+    registry.add({.options = {.name = "plain", .histograms = false}, .criticality = Priority::best_effort});
+    registry.define_tenants(
+        {.name = "orders", .each = {.max_concurrent = 3}, .max_tenants = 2, .idle_after = 1min});
+    for (const char* id : {"acme", R"(we"ird\)"}) static_cast<void>(registry.tenant("orders", id));
+  }
+
+  // The figures that follow are in the golden pages.
+  void load() {
+    using namespace std::chrono_literals;
+    Bulkhead& payments = at("payments");
+    for (const std::chrono::microseconds took : {400us, 2000us, 700'000us})
+      payments.execute([&] { clock.advance(took); });
+    payments.execute([&] { clock.advance(3s); });  // beyond its time
+    {
+      const auto first = payments.acquire(), second = payments.acquire();
+      clock.advance(250ms);
+      payments.execute([] {}, {.fallback = [](const Cause&) {}, .timeout = 0ms});
+    }
+    for (int i = 0; i < 4; ++i)
+      payments.execute([] { return 503; }, {.judge = result_if([](int status) { return status >= 500; })});
+    payments.execute([] {});  // the breaker is open
+    for (int i = 0; i < 3; ++i) at("search").execute([&] { clock.advance(30ms); });
+    borrowed = *at("search").acquire({.cost = 6});
+    clock.advance(2s);
+    {
+      const auto held = at("plain").try_acquire();
+      for (int i = 0; i < 2; ++i) static_cast<void>(at("plain").try_acquire());
+    }
+    for (int i = 0; i < 7; ++i) (*registry.tenant("orders", "acme"))->execute([&] { clock.advance(10ms); });
+    static_cast<void>(registry.tenant("orders", "no/name"));
+    static_cast<void>(registry.tenant("orders", "one too many"));
+    for (int i = 0; i < 2; ++i) {  // seen idle once, and still idle
+      clock.advance(10min);
+      registry.retire_idle();
+    }
+    for (int i = 0; i < 5; ++i) (*registry.tenant("orders", "newcomer"))->execute([] {});
+  }
+
+  Bulkhead& at(std::string_view name) { return *registry.get(name); }
+
+  ManualClock clock;
+  Registry registry{{.clock = &clock, .seed = 1}};
+  Call borrowed;
+};
+
+}  // namespace bulkhead::tests
