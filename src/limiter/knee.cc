@@ -78,6 +78,7 @@ class Knee final : public Algorithm {
   }
   void rest() noexcept override {
     reference_.reset();
+    rising_ = false;
     probe_ = Probe::none;
     quiet_ = {};
     put(settled_);
@@ -88,17 +89,19 @@ class Knee final : public Algorithm {
  private:
   enum class Probe : std::uint8_t { none, down, up };
 
-  static constexpr double least_samples = 30;
+  static constexpr double least_samples = 50;
   // Calls that queue inside the dependency vary less than its throughput does.
   static constexpr double least_cv2 = 0.25, most_cv2 = 10;
   static constexpr double noise_ = 0.2;        // the standard error of a gain that a window is sized for
   static constexpr double below_knee = 0.75;   // a gain from a dip that calls for more
   static constexpr double still_below = 0.65;  // a gain from a climb that confirms it
+  static constexpr double nearly_all = 0.85;   // unless it is surely less than this
+  static constexpr double far_below = 0.95;    // one after which the next step is bigger
   static constexpr double above_knee = 0.15;   // a gain that calls for bigger steps down
   // In flight, in limits, from which the limit and not the demand is the bound.
   static constexpr double pressing = 0.75;
   static constexpr double most_timeouts = 0.1, most_bad = 0.5;  // beyond these the limit does not rise
-  static constexpr std::array<double, 3> climbs{1.25, 1.5, 2};
+  static constexpr std::array<double, 4> climbs{1.25, 1.5, 2, 3};
   static constexpr std::array<double, 2> deeper_dips{0.7, 0.5};
 
   static nanoseconds seconds(double s) {
@@ -154,7 +157,7 @@ class Knee final : public Algorithm {
       const auto low = std::max(bounds_.floor, static_cast<std::uint32_t>(settled * dip));
       if (low < settled_) return low;
     }
-    const double climb = climbs[static_cast<std::size_t>(std::clamp(stride_, 1, 3) - 1)];
+    const double climb = climbs[static_cast<std::size_t>(std::clamp(stride_, 1, 4) - 1)];
     return std::min(bounds_.ceiling, std::max(settled_ + 1, static_cast<std::uint32_t>(settled * climb)));
   }
 
@@ -169,6 +172,7 @@ class Knee final : public Algorithm {
   // The probe cannot be judged: back, as if it had not been.
   LimitDecision give_up(const Window& window, LimitVerdict verdict) {
     reference_.reset();
+    rising_ = false;
     probe_ = Probe::none;
     put(settled_);
     return report(window, verdict, limit_);
@@ -221,22 +225,22 @@ class Knee final : public Algorithm {
       stride_ = 0;
       return explain(settle(high, settled_), low, high, c);
     }
-    if (c.gain >= still_below && pressed(high)) {
+    const double knee = low.limit * std::exp(c.step * std::clamp(c.gain, 0.0, 1.0)) * options_.margin;
+    if (c.gain >= still_below && c.gain + 3 * c.noise >= nearly_all && pressed(high)) {
       settled_ = high.limit;
       reference_ = high;
       probe_ = Probe::none;
-      ++stride_;
+      stride_ = c.gain >= far_below ? stride_ + 1 : std::min(stride_ + 1, 3);
+      rising_ = true;
       quiet_ = {};
       LimitDecision d = explain(start_probe(high, LimitVerdict::raised), low, high, c);
       d.verdict = LimitVerdict::raised;
       return d;
     }
-    const double knee = low.limit * std::exp(c.step * std::clamp(c.gain, 0.0, 1.0));
-    const bool some = c.gain > 2 * above_knee;
+    const bool some = rising_ || c.gain > 2 * above_knee;
     // In a long climb the knee is near, or noise hid that it is not: look up once more.
     stride_ = some && stride_ >= 2 ? 2 : 0;
-    return explain(settle(high, some ? std::min<double>(knee * options_.margin, high.limit) : settled_), low,
-                   high, c);
+    return explain(settle(high, some ? std::min<double>(knee, high.limit) : settled_), low, high, c);
   }
 
   // A new settled limit, or the old one when the difference is not worth a change.
@@ -251,6 +255,7 @@ class Knee final : public Algorithm {
     }
     quiet_ = same ? std::clamp(quiet_ * 2, nanoseconds(std::chrono::seconds(1)), options_.max_quiet)
                   : nanoseconds(0);
+    rising_ = false;
     quiet_until_ = window.end + quiet_;
     probe_ = Probe::none;
     put(settled_);
@@ -277,6 +282,7 @@ class Knee final : public Algorithm {
   std::uint32_t limit_;  // in force: settled_, or what the probe tries
   Probe probe_ = Probe::none;
   bool settling_ = true;
+  bool rising_ = false;              // the last comparison has shown settled_ to be no higher than the knee
   int stride_ = 3;                   // above 0: probe upwards; below: dip deeper
   std::optional<Window> reference_;  // the last full window at settled_
   std::optional<Window> usual_;      // the window before the last probe; its limit may be another
