@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "app/cli/command_line.h"
+#include "app/config/commands.h"
 #include "app/demo/demo.h"
 
 namespace {
@@ -13,7 +14,10 @@ constexpr const char* kAbout =
     "\n"
     "Examples:\n"
     "  bulkhead demo                 see it: a shop whose analytics turns slow (24 s)\n"
-    "  bulkhead demo --json          the same, measured, for machines";
+    "  bulkhead demo --json          the same, measured, for machines\n"
+    "  bulkhead check bulkhead.yaml  everything that is wrong or unwise in a file\n"
+    "  bulkhead explain max_queue    what a setting, a lint rule or a reason means\n"
+    "  bulkhead size --rate 200 --latency 50ms --tolerated-wait 100ms";
 
 constexpr const char* kDemo =
     "A slow route sinks a shop; bulkheads save it\n"
@@ -51,9 +55,15 @@ int main(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Print this help and exit");
   demo::DemoOptions demo_options;
   add_demo(app, demo_options);
+  const auto check = config::add_check(app);
+  const auto explain = config::add_explain(app);
+  const auto size = config::add_size(app);
 
   return cli::parse_and_run(app, argc, argv, [&] {
     if (app.got_subcommand("demo")) return demo::run_demo(demo_options, BULKHEAD_VERSION);
+    if (app.got_subcommand("check")) return check();
+    if (app.got_subcommand("explain")) return explain();
+    if (app.got_subcommand("size")) return size();
     std::fputs(app.help().c_str(), stdout);
     std::fputs("Try: bulkhead demo\n", stdout);
     return 0;

@@ -15,6 +15,7 @@
 
 #include "config/decode.h"
 #include "config/document.h"
+#include "config/values.h"
 
 namespace bulkhead::yaml {
 namespace {
@@ -30,19 +31,6 @@ struct Refused {  // nothing after it makes sense
   std::string message, hint;
 };
 
-// The length of the UTF-8 character at the beginning, or 0.
-std::size_t utf8_length(std::string_view text) noexcept {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0U) != 0x80) return 0;
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
-  return overlong || beyond ? 0 : length;
-}
-
 // What yaml-cpp would pass over, take for another encoding, or complain about without saying what it saw.
 std::optional<Refused> check_bytes(std::string_view text) {
   const Position start{1, 1};
@@ -53,7 +41,7 @@ std::optional<Refused> check_bytes(std::string_view text) {
     return Refused{start, "the file is UTF-16", "save it as UTF-8"};
   Position at = start;
   for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t length = utf8_length(rest);
+    const std::size_t length = config::utf8_length(rest);
     const char c = rest[0];
     if (length == 0) return Refused{at, "here is a byte that is not UTF-8", "save the file as UTF-8"};
     if (c == '\0') return Refused{at, "here is a NUL byte", "remove it; is this a text file?"};
@@ -211,7 +199,7 @@ Problem problem(const Refused& refused, std::string_view file, std::string_view 
           .at = refused.at,
           .message = refused.message,
           .hint = refused.hint,
-          .source = std::string(config::line_of(text, refused.at.line))};
+          .source = config::printable(config::line_of(text, refused.at.line))};
 }
 
 // The tree, or everything that keeps us from having one.
@@ -258,7 +246,7 @@ Loaded parse(std::string text, std::string_view file) {
   loaded.warnings = lint(loaded.config);
   for (Problem& warning : loaded.warnings) {
     warning.file = file;
-    warning.source = config::line_of(loaded.text, warning.at.line);
+    warning.source = config::printable(config::line_of(loaded.text, warning.at.line));
   }
   return loaded;
 }
@@ -274,6 +262,7 @@ Loaded load(const std::string& path) {
   }
   if (!file.is_open() || file.bad() || (text.empty() && errno != 0)) {
     Loaded loaded;
+    loaded.readable = false;
     loaded.problems.push_back(
         {.file = path, .message = std::string("cannot read it: ") + std::strerror(errno)});
     return loaded;

@@ -29,6 +29,7 @@ struct Loaded {
   std::vector<Problem> problems{};  // errors, in the order of the file
   std::vector<Problem> warnings{};  // of the linter; only if ok()
   std::string text{};               // the file
+  bool readable = true;             // false: there was nothing to look at, and `problems` says why
 
   bool ok() const noexcept { return problems.empty(); }
 };

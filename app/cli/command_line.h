@@ -10,8 +10,8 @@ class App;
 
 namespace bulkhead::cli {
 
-// As in docs: 0 ok, 1 failure, 2 usage.
-inline constexpr int kFailure = 1, kUsage = 2;
+// As in docs: 0 ok, 1 failure, 2 usage, 3 a file that is not valid.
+inline constexpr int kFailure = 1, kUsage = 2, kInvalid = 3;
 
 // Parses and then calls `run`, which gives the exit code. Help and version go to standard output; whatever
 // is not understood is explained on standard error, with the nearest thing that would be.

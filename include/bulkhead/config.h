@@ -26,6 +26,7 @@
 
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/group.h"
+#include "bulkhead/registry.h"
 
 namespace bulkhead {
 
@@ -70,7 +71,7 @@ struct ResourceConfig {
 
 // As TenantOptions of registry.h.
 struct TenantsConfig {
-  enum class AtBound : std::uint8_t { overflow, reject };
+  using AtBound = bulkhead::AtBound;
   BulkheadConfig each{};  // the template: options.name is that of the set
   std::uint32_t max_tenants = 1000;
   AtBound at_bound = AtBound::overflow;

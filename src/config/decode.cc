@@ -44,7 +44,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 22> kOtherNa
 
 // A file of a million mistakes gets an answer of a bounded size.
 constexpr std::size_t kMostProblems = 200;
-constexpr std::size_t kLongestLine = 300;
 
 std::string child(std::string_view path, std::string_view name) {
   return path.empty() ? std::string(name) : join({path, ".", name});
@@ -85,6 +84,7 @@ class Decoder {
 
   void complain(Position at, std::string path, std::string message, std::string hint = "") {
     broken_.insert(path);
+    path = printable(path);
     if (result_.problems.size() > kMostProblems) return;
     if (result_.problems.size() == kMostProblems) {
       at = {};
@@ -96,7 +96,7 @@ class Decoder {
                                 .path = std::move(path),
                                 .message = std::move(message),
                                 .hint = std::move(hint),
-                                .source = std::string(line_of(text_, at.line))});
+                                .source = printable(line_of(text_, at.line))});
   }
 
   bool is_broken(std::string_view path) const {
@@ -185,9 +185,16 @@ class Decoder {
   void row(const Row& r, void* target, const Node& key, const Node& value, const std::string& path) {
     config().positions[path] = value.at;
     if (r.kind == Kind::map) return names(r, target, value, path);
+    if (r.kind != Kind::section &&
+        value.kind == Node::Kind::null)  // what is not there is best shown by its name
+      return scalar(r, target, {.kind = Node::Kind::null, .at = key.at}, path);
     if (r.kind != Kind::section) return scalar(r, target, value, path);
     config().positions[path] = key.at;
-    if (r.optional && value.is_scalar() && value.text == "none") return r.access.clear(target);
+    if (r.optional && value.is_scalar()) {
+      if (value.text == "none") return r.access.clear(target);
+      return complain(value.at, path, join({quoted(value.text), " is not a map of settings"}),
+                      "write {} for the defaults, or none");
+    }
     const bool fresh = !r.access.look(target);
     void* const inner = r.access.enter(target);
     section(*r.section, inner, value, path, key.at, fresh);
@@ -280,7 +287,8 @@ class Decoder {
     const bool low = r.above ? value > r.low : value >= r.low;
     const bool high = r.below ? value < r.high : value <= r.high;
     if (low && high) return true;
-    complain(node.at, path, join({node.text, " is out of range"}), join({"give ", bounds(r)}));
+    complain(node.at, path, join({node.text, " is out of range"}),
+             join({"give ", high ? bounds(r) : most(r)}));
     return false;
   }
 
@@ -295,7 +303,7 @@ class Decoder {
     for (index = 0; index < r.words.size(); ++index)
       if (r.words[index] == node.text) return true;
     const std::vector<std::string> known(r.words.begin(), r.words.end());
-    const std::string nearest = base::suggest(node.text, known);
+    const std::string nearest = base::suggest(lower(node.text), known);
     complain(node.at, path, join({quoted(node.text), " is not ", what}),
              nearest.empty() ? "" : join({"did you mean ", nearest, "?"}));
     return false;
@@ -306,7 +314,7 @@ class Decoder {
       complain(node.at, path,
                node.kind == Node::Kind::null ? std::string("has no value")
                                              : join({"is ", kind_of(node), ", not a list"}),
-               node.is_scalar() ? join({"write [", node.text, "]"}) : join({"write ", r.example}));
+               node.is_scalar() ? join({"write [", printable(node.text), "]"}) : join({"write ", r.example}));
       return false;
     }
     bool good = true;
@@ -368,7 +376,6 @@ std::string_view line_of(std::string_view text, std::uint32_t line) noexcept {
     text.remove_prefix(end + 1);
   }
   text = text.substr(0, text.find('\n'));
-  if (text.size() > kLongestLine) return "";
   if (text.ends_with('\r')) text.remove_suffix(1);
   return text;
 }

@@ -19,7 +19,7 @@ Decoded decode(const Node& root, std::string_view file, std::string_view text);
 
 std::vector<BulkheadConfig> built_in_types();
 
-// The line of `text` with this number, from 1, without its end; nothing if it is too long to show.
+// The line of `text` with this number, from 1, without its end.
 std::string_view line_of(std::string_view text, std::uint32_t line) noexcept;
 void sort_by_position(std::vector<Problem>& problems);
 

@@ -121,7 +121,7 @@ constexpr Section kRate{.name = "rate_limit",
 constexpr Row kKneeRows[] = {
     {.name = "margin", .kind = Kind::number, .access = AT(KneeOptions, margin), .low = 1, .high = 1.5,
      .above = true,
-     .says = "The limit aimed at, as a multiple of the capacity.", .example = "1.2"},
+     .says = "The limit aimed at, as a multiple of the capacity.", .example = "1.15"},
     {.name = "dip", .kind = Kind::number, .access = AT(KneeOptions, dip), .low = 0.5, .high = 1,
      .below = true,
      .says = "How low a probe goes, as a share of the limit; dip x margin stays below 1.", .example = "0.8"},
@@ -199,7 +199,7 @@ constexpr Row kAdaptiveRows[] = {
      .high = kMostUnits,
      .says = "The limit to begin with; 0: max_concurrent.", .example = "20"},
     {.name = "knee", .kind = Kind::section, .access = PART(LimiterOptions, knee), .section = &kKnee,
-     .says = "Settings of the algorithm knee.", .example = "{margin: 1.2}"},
+     .says = "Settings of the algorithm knee.", .example = "{margin: 1.15}"},
     {.name = "aimd", .kind = Kind::section, .access = PART(LimiterOptions, aimd), .section = &kAimd,
      .says = "Settings of the algorithm aimd.", .example = "{backoff: 0.9}"},
     {.name = "vegas", .kind = Kind::section, .access = PART(LimiterOptions, vegas), .section = &kVegas,
@@ -589,6 +589,11 @@ std::string bounds(const Row& row) {
   if (row.high == kMostCount && row.low <= 1) return show_bound(row, row.low) + " or more";
   return base::join({row.above ? "above " : "", show_bound(row, row.low), row.below ? " to below " : " to ",
                      show_bound(row, row.high)});
+}
+
+std::string most(const Row& row) {
+  const bool told = bounds(row).ends_with(show_bound(row, row.high));
+  return told ? bounds(row) : "at most " + show_bound(row, row.high);
 }
 
 std::string standard(const Row& row, const Section& section) {

@@ -25,13 +25,6 @@ bool all_digits(std::string_view text) noexcept {
   return !text.empty() && text.find_first_not_of(kDigits) == text.npos;
 }
 
-std::string lower(std::string_view text) {
-  std::string low(text);
-  for (char& c : low)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return low;
-}
-
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
   for (const auto word : words)
     if (text == word) return true;
@@ -141,6 +134,43 @@ std::string_view kind_of(const Node& node) {
   return "a single value";
 }
 
+std::string lower(std::string_view text) {
+  std::string low(text);
+  for (char& c : low)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return low;
+}
+
+std::size_t utf8_length(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xC0U) != 0x80) return 0;
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
+  return overlong || beyond ? 0 : length;
+}
+
+std::string printable(std::string_view text) {
+  constexpr std::size_t most = 300;
+  if (text.size() > most) return "";
+  std::string shown;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto c = static_cast<unsigned char>(text[0]);
+    const bool control =
+        (c < 0x20 && c != '\t') || c == 0x7f || (c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0);
+    if (length == 0 || control)
+      shown += '?';
+    else
+      shown.append(text.substr(0, length));
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return shown;
+}
+
 std::string quoted(std::string_view text) {
   constexpr std::size_t most = 60;
   std::string shown = "\"";
@@ -169,6 +199,9 @@ Read<std::uint64_t> read_count(const Node& node) {
     if (error == std::errc{}) return value;
     return wrong(join({quoted(text), " is too large"}));
   }
+  if (is_one_of(lower(text), {"unlimited", "infinite", "infinity", "inf", ".inf", "none", "-1", "max"}))
+    return wrong(join({quoted(text), " is not a whole number"}),
+                 "nothing is unlimited here: give the most you would accept");
   if (text.find_first_not_of("0123456789_,'") == text.npos) {
     std::string digits;
     for (const char c : text)

@@ -30,6 +30,8 @@ Read<bool> read_flag(const Node& node);                                        /
 Read<std::string> read_text(const Node& node);
 Read<std::string> read_name(const Node& node);  // letters, digits, - and _
 
+std::size_t utf8_length(std::string_view text) noexcept;  // of the first character; 0: it is none
+
 std::string show_number(double value);
 std::string show_share(double share);
 std::string show_part(const Share& part);
@@ -37,6 +39,9 @@ std::string show_duration(std::chrono::nanoseconds span);
 std::string show_size(std::uint64_t bytes);
 std::string show_text(std::string_view text);  // quoted if it would be read as something else
 
+std::string lower(std::string_view text);  // of ASCII
+// For a terminal: control characters and what is not UTF-8 become ?, and a text that is too long nothing at all.
+std::string printable(std::string_view text);
 std::string quoted(std::string_view text);  // for messages: cut off if it is long, control characters escaped
 std::string_view kind_of(const Node& node);  // "a list", "a map", "text" ...
 

@@ -1,0 +1,21 @@
+// commands.h - the commands about configuration: check a file, explain a word, size a bulkhead.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace bulkhead::config {
+
+// Each adds its command to the program and gives what to run if it was chosen: the exit code.
+std::function<int()> add_check(CLI::App& app);
+std::function<int()> add_explain(CLI::App& app);
+std::function<int()> add_size(CLI::App& app);
+
+std::string schema_text();    // JSON Schema, draft 2020-12
+std::string markdown_text();  // docs/formats/config.md
+
+}  // namespace bulkhead::config

@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include "app/config/commands.h"
+#include "app/config/reasons.h"
+#include "app/config/words.h"
+#include "config/lint.h"
+
+namespace bulkhead::config {
+namespace {
+
+constexpr std::string_view kIntroduction = R"(# The configuration file
+
+<!-- Made by `bulkhead explain --markdown` from the settings table; a test compares the two. Change src/config/settings.cc instead. -->
+
+One file says which bulkheads there are. [`examples/bulkhead.yaml`](../../examples/bulkhead.yaml) is a commented one; the shortest:
+
+```yaml
+version: 1
+bulkheads:
+  payments:
+    max_concurrent: 20
+```
+
+`bulkhead check FILE` says everything that is wrong in it, at once; `bulkhead explain SETTING` says what a setting means. For completion in an
+editor, let the file begin with `# yaml-language-server: $schema=bulkhead.schema.json`; [the schema](bulkhead.schema.json) is also what
+`bulkhead explain --schema` prints.
+
+## Rules
+
+The file is YAML, of which JSON is a part, and strict, so that it means the same to every reader:
+
+- A key given twice, a setting that does not exist, or one that has no effect where it stands is an error.
+- Durations and sizes have units: `250ms`, `1m30s`, `64KiB`. Shares are `20%` or `0.2`.
+- `true` and `false` are the only switches; `yes`, `no`, `on`, `off` are errors, and so are numbers such as `010`.
+- No anchors, aliases, merge keys and tags: what bulkheads have in common is a `type`. One document, UTF-8 without a byte order mark, 1 MiB and 32
+  levels at most.
+- Names begin with a letter and consist of letters, digits, `-` and `_`.
+
+A bulkhead that names a `type` begins as a copy of it; its own settings replace single ones, inside `breaker`, `rate_limit`, `adaptive` and `pool` too,
+and `breaker: none` takes one away. The types `database` (20 at once, 50 in line, 5 s of waiting), `external-api` (10, 20, 10 s) and `cache` (50, 100,
+1 s) are built in and can be defined anew.
+
+A problem is reported as `file:line:column: path: problem`, with the line, a caret and a hint:
+
+```
+bulkhead.yaml:5:15: bulkheads.payments.max_wait: "200" has no unit
+        max_wait: 200
+                  ^
+  hint: write 200s or 200ms; units are ns, us, ms, s, m, h, d
+```
+
+`bulkhead check --json` gives the same as `{"file", "ok", "strict", "errors", "warnings", "problems": [{"severity", "line", "column", "path", "message",
+"hint", "rule", "source"}]}`. Exit codes: 0 good, 1 the file cannot be read, 2 wrong usage, 3 errors (with `--strict` also warnings).
+
+In the tables, *live* settings take effect when the file is loaded anew; the others need a restart.
+)";
+
+// A | would end the cell.
+std::string cell(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) c == '|' ? escaped += "\\|" : escaped += c;
+  return escaped;
+}
+
+std::string code(std::string_view text) { return text.empty() ? "" : fmt::format("`{}`", cell(text)); }
+
+std::string table(const Section& section, std::span<const Row> rows) {
+  std::string text = "\n| setting | values | default | live | |\n|---|---|---|---|---|\n";
+  for (const Row& row : rows) {
+    const std::string standard_text = row.required ? "required" : code(standard(row, section));
+    text += fmt::format("| `{}` | {} | {} | {} | {} Example: `{}` |\n", row.name, cell(values_words(row)),
+                        standard_text, row.live ? "yes" : "restart", cell(row.says), cell(row.example));
+  }
+  return text;
+}
+
+void add_sections(std::string& text, const std::string& prefix, const Section& section) {
+  for (const Row& row : section.rows) {
+    if (row.kind != Kind::section) continue;
+    const std::string path = prefix.empty() ? std::string(row.name) : prefix + "." + std::string(row.name);
+    text +=
+        fmt::format("\n### `{}`\n\n{}\n{}", path, row.section->says, table(*row.section, row.section->rows));
+    add_sections(text, path, *row.section);
+  }
+}
+
+}  // namespace
+
+std::string markdown_text() {
+  std::string text(kIntroduction);
+  const Section& root = root_section();
+  text += "\n## The file\n" + table(root, root.rows);
+  text += fmt::format("\n## Bulkhead settings\n\nIn each of `types`, `bulkheads` and `tenants`.\n{}",
+                      table(common_section(), common_section().rows));
+  add_sections(text, "", common_section());
+  for (const Row& row : root.rows) {
+    if (!row.section || row.section->rows.empty()) continue;
+    const bool map = row.kind == Kind::map;
+    text += fmt::format("\n## `{}{}`\n\n{}{}\n{}", row.name, map ? ".NAME" : "", row.section->says,
+                        row.section->base ? " Beside the bulkhead settings above:" : "",
+                        table(*row.section, row.section->rows));
+    add_sections(text, std::string(row.name) + (map ? ".NAME" : ""), *row.section);
+  }
+  text +=
+      "\n## Lint rules\n\n`bulkhead check` warns of what is allowed and yet known to hurt. `lint_allow: "
+      "[rule]`, in a bulkhead, a group, a "
+      "resource or at\nthe top, says that it is on purpose.\n\n| rule | finds | why it hurts | fix "
+      "|\n|---|---|---|---|\n";
+  for (const Rule& r : rules())
+    text += fmt::format("| `{}` | {} | {} | {} |\n", r.name, cell(r.what), cell(r.why), cell(r.fix));
+  text +=
+      "\n## Reasons\n\nWhy a call is rejected: the same words in code, metrics, logs and HTTP.\n\n| reason | "
+      "means | what to do |\n|---|---|---|\n";
+  for (const ReasonText& r : reasons())
+    text += fmt::format("| `{}` | {} | {} |\n", to_string(r.reason), cell(r.means), cell(r.what_to_do));
+  return text;
+}
+
+}  // namespace bulkhead::config
