@@ -66,6 +66,10 @@ std::vector<Target> check_targets(const Results& results) {
                  std::string("a group's member within its guarantee, ") + threads + ": against a plain gate");
   list.at_most(6, "composition, an empty call, 1 thread", kFullBulkhead, kFloor,
                "full composition (breaker, rate limit, histograms): against the bare pair");
+  for (const char* threads : {"1 thread", "2 threads"})
+    list.at_most(
+        3, std::string("lease + return, ") + threads, kResourcePool, kGate,
+        std::string("lease + return of a resource, ") + threads + ": against a gate's admit + release");
   list.at_most(0.6, "rejection when full, 1 thread", kGate, std::string(kGate) + ": admit + release",
                "rejection when full: against our own admit + release");
   list.value(3, "reject storm: holder's cost while another core hammers, over its cost in peace", kGate,

@@ -127,6 +127,7 @@ inline constexpr std::string_view kGate = "bulkhead::Gate, fifo";
 inline constexpr std::string_view kGateBarging = "bulkhead::Gate, barging";
 inline constexpr std::string_view kGateAdaptive = "bulkhead::Gate, adaptive";
 inline constexpr std::string_view kFullBulkhead = "bulkhead::Bulkhead, full";
+inline constexpr std::string_view kResourcePool = "bulkhead::ResourcePool";
 inline constexpr std::string_view kPosix = "POSIX sem_t";
 
 inline bool is_ours(std::string_view name) { return name.starts_with("bulkhead::"); }
