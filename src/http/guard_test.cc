@@ -1,0 +1,201 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <stdexcept>
+
+#include "bulkhead/http_guard.h"
+#include "bulkhead/manual_clock.h"
+#include "http/pacer.h"
+
+namespace bulkhead::http {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+class HttpGuard : public testing::Test {
+ protected:
+  HttpGuard() {
+    registry.add({.options = {.name = "shop", .max_concurrent = 1}});
+    registry.add({.options = {.name = "reports", .max_concurrent = 1, .max_queue = 1}});
+    registry.define_tenants({.name = "orders", .each = {.max_concurrent = 1}, .max_tenants = 1});
+    registry.define_tenants(
+        {.name = "strict", .each = {.max_concurrent = 1}, .max_tenants = 1, .at_bound = AtBound::reject});
+  }
+  Visit arrive(Guard& guard, std::string_view target,
+               std::map<std::string, std::string, std::less<>> headers = {},
+               std::string_view peer = "9.9.9.9", std::string_view method = "GET") {
+    const auto get = [&](std::string_view name) -> std::string_view {
+      const auto found = headers.find(name);
+      return found == headers.end() ? std::string_view() : found->second;
+    };
+    return guard.arrive({.method = method, .target = target, .peer = peer, .header = get}, now);
+  }
+  Registry registry;
+  TimePoint now{1h};
+};
+
+TEST_F(HttpGuard, TheLongestRouteAtASlashCountsAndAMethodBeforeNone) {
+  Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop"},
+                                    {.path = "/reports", .bulkhead = "reports"},
+                                    {.path = "/reports", .method = "DELETE", .bulkhead = "shop", .cost = 2},
+                                    {.path = "/open"}}});
+  const auto name = [&](std::string_view method, std::string_view target) {
+    const Route* route = guard.match(method, target);
+    return route ? route->path + (route->method.empty() ? "" : " " + route->method) : "none";
+  };
+  EXPECT_EQ(name("GET", "/"), "/");
+  EXPECT_EQ(name("GET", "/reports"), "/reports");
+  EXPECT_EQ(name("GET", "/reports/7?x=1"), "/reports");
+  EXPECT_EQ(name("GET", "/reports?x=/y"), "/reports");
+  EXPECT_EQ(name("GET", "/reportsx"), "/");
+  EXPECT_EQ(name("DELETE", "/reports/7"), "/reports DELETE");
+  EXPECT_EQ(name("OPTIONS", "*"), "none");
+  for (const char* disguised :
+       {"/%72eports", "//reports//7", "/./reports", "/x/../reports/7", "/x/%2e%2E/reports", "/../reports",
+        "http://h/reports/7", "http://h/x/..//reports?x", "/reports%2f7", "/reports/./"})
+    EXPECT_EQ(name("GET", disguised), "/reports") << disguised;
+  for (const char* other : {"/x?to=http://h/reports", "http://reports", "http://h?/reports", "/reports/..",
+                            "/%", "/%7", "/%zz", "/.reports"})
+    EXPECT_EQ(name("GET", other), "/") << other;
+  EXPECT_EQ(arrive(guard, "/open").bulkhead, nullptr);
+  EXPECT_EQ(arrive(guard, "/reports/1").bulkhead->name(), "reports");
+}
+
+TEST_F(HttpGuard, WhatIsWrongIsSaidWhenItIsMade) {
+  const auto problem = [&](GuardOptions options) -> std::string {
+    try {
+      const Guard guard(registry, std::move(options));
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  EXPECT_EQ(problem({.routes = {{.path = "x"}}}),
+            "http: route \"x\": path must begin with '/': give \"/orders\"");
+  EXPECT_THAT(problem({.routes = {{.path = "/x", .bulkhead = "shp"}}}),
+              HasSubstr("there is no bulkhead \"shp\""));
+  EXPECT_THAT(problem({.trusted_peers = {"localhost"}}), HasSubstr("trusted_peers: \"localhost\""));
+  EXPECT_THAT(problem({.routes = {{.path = "/x", .cost = 0}}}), HasSubstr("cost = 0"));
+}
+
+TEST_F(HttpGuard, ARequestGetsItsDeadlineAndPriority) {
+  Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop", .max_timeout = 2s}},
+                         .trusted_peers = {"10.0.0.0/8"}});
+  EXPECT_EQ(arrive(guard, "/").deadline, now + 2s);
+  const Visit visit = arrive(guard, "/", {{"X-Request-Timeout-Ms", "50"}, {"Priority", "u=0"}}, "10.1.1.1");
+  EXPECT_EQ(visit.options.deadline, now + 50ms);
+  EXPECT_EQ(visit.options.priority, Priority::critical);
+  EXPECT_EQ(arrive(guard, "/", {{"Priority", "u=0"}}).options.priority, Priority::normal);
+}
+
+TEST_F(HttpGuard, TenantsHaveTheirOwnAndTheirOwnIs429) {
+  Guard guard(registry, {.routes = {{.path = "/", .tenants = "orders"},
+                                    {.path = "/strict", .bulkhead = "shop", .tenants = "strict"}},
+                         .trusted_peers = {"10.0.0.0/8"}});
+  Visit acme = arrive(guard, "/", {{"X-Tenant-Id", "acme"}}, "10.0.0.1");
+  EXPECT_EQ(acme.bulkhead->name(), "orders/acme");
+  auto held = acme.acquire();
+  ASSERT_TRUE(held);
+  EXPECT_EQ(guard.refuse(acme, acme.acquire().error(), now).status, 429);
+  // There is room for one: the others share a bulkhead, and that it is full is not their fault.
+  Visit other = arrive(guard, "/", {{"X-Tenant-Id", "other"}}, "10.0.0.1");
+  EXPECT_EQ(other.bulkhead->name(), "orders/*");
+  auto shared = other.acquire();
+  EXPECT_EQ(guard.refuse(other, other.acquire().error(), now).status, 503);
+  // A stranger's word does not count.
+  EXPECT_EQ(arrive(guard, "/", {{"X-Tenant-Id", "acme"}}).bulkhead->name(), "orders/*");
+  EXPECT_EQ(arrive(guard, "/strict", {{"X-Tenant-Id", "acme"}}).bulkhead->name(), "shop");
+
+  const Visit first = arrive(guard, "/strict", {{"X-Tenant-Id", "a"}}, "10.0.0.1");
+  const Visit second = arrive(guard, "/strict", {{"X-Tenant-Id", "b"}}, "10.0.0.1");
+  ASSERT_TRUE(second.answer);
+  EXPECT_TRUE(second.refused);
+  EXPECT_EQ(second.answer->status, 429);
+  EXPECT_EQ(second.answer->header("X-Bulkhead-Reason"), "tenant_limit");
+}
+
+TEST_F(HttpGuard, ABulkheadThatWasRemovedRefuses) {
+  Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop"}}});
+  registry.remove("shop");
+  const Visit gone = arrive(guard, "/");
+  ASSERT_TRUE(gone.answer);
+  EXPECT_EQ(gone.answer->status, 503);
+  EXPECT_TRUE(gone.answer->close);
+  registry.add({.options = {.name = "shop", .max_concurrent = 1}});
+  EXPECT_TRUE(arrive(guard, "/").bulkhead);
+}
+
+TEST_F(HttpGuard, ServesHealthAndMetrics) {
+  Guard guard(registry, {.trusted_peers = {"10.0.0.0/8"}});
+  EXPECT_THAT(arrive(guard, "/metrics").answer->body, HasSubstr("bulkhead_"));
+  EXPECT_THAT(std::string(arrive(guard, "/metrics").answer->header("Content-Type")), HasSubstr("text/plain"));
+  EXPECT_THAT(arrive(guard, "/health/bulkheads?x").answer->body, HasSubstr("\"shop\""));
+  EXPECT_FALSE(arrive(guard, "/metrics", {}, "1.1.1.1", "POST").answer);
+  Guard closed(registry, {.health_path = "", .pages_for_trusted_only = true});
+  EXPECT_FALSE(arrive(closed, "/metrics").answer);
+  EXPECT_FALSE(arrive(closed, "/health/bulkheads").answer);
+}
+
+TEST_F(HttpGuard, TheLastGoodResponseIsServedInsteadOfARefusal) {
+  Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop", .cache_for = 10s}},
+                         .cache_entries = 2,
+                         .cache_entry_bytes = 8});
+  const Rejection full{.reason = Reason::queue_limit, .name = "shop"};
+  const auto served = [&](std::string_view target,
+                          std::map<std::string, std::string, std::less<>> headers = {}) {
+    return guard.refuse(arrive(guard, target, std::move(headers)), full, now);
+  };
+  const auto good = [&](std::string_view target, std::string_view body, int status = 200,
+                        std::string_view control = "", bool cookie = false) {
+    guard.answered(arrive(guard, target), status, "text/css", body, control, cookie, now);
+  };
+  EXPECT_EQ(served("/a").status, 503);
+  good("/a", "old");
+  good("/a", "new");
+  now += 3s;
+  const Response r = served("/a");
+  EXPECT_EQ(r.status, 200);
+  EXPECT_EQ(r.body, "new");
+  EXPECT_EQ(r.header("Content-Type"), "text/css");
+  EXPECT_EQ(r.header("Age"), "3");
+  EXPECT_EQ(r.header("X-Bulkhead-Fallback"), "cached");
+  EXPECT_EQ(served("/a?x").status, 503);
+  // Not to those who have shown who they are, nor what was meant for one, failed, or is too large.
+  EXPECT_EQ(served("/a", {{"Cookie", "id=1"}}).status, 503);
+  EXPECT_EQ(served("/a", {{"Authorization", "Bearer x"}}).status, 503);
+  good("/b", "x", 500);
+  good("/b", "x", 200, "max-age=3, private");
+  good("/b", "x", 200, "no-store");
+  good("/b", "x", 200, "", true);
+  good("/b", "too large");
+  EXPECT_EQ(served("/b").status, 503);
+  EXPECT_EQ(guard.refuse(arrive(guard, "/a"), {.reason = Reason::shutdown, .name = "shop"}, now).status, 503);
+  // Bounded: the oldest goes.
+  good("/c", "c");
+  good("/d", "d");
+  EXPECT_EQ(served("/a").status, 503);
+  EXPECT_EQ(served("/d").body, "d");
+  now += 10s;
+  EXPECT_EQ(served("/d").body, "d");
+  now += 1ns;
+  EXPECT_EQ(served("/d").status, 503);
+}
+
+TEST(HttpPacer, FewRefusalsLeaveAtOnceAndAStormLeavesOneByOne) {
+  RefusalPacer pacer({.per_second = 1000, .burst = 3, .max_hold = 100ms});
+  const TimePoint now{1h};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now, 0), 0ns) << i;
+  for (int i = 1; i <= 100; ++i) EXPECT_EQ(pacer.hold(now, 0), i * 1ms);
+  EXPECT_EQ(pacer.hold(now, 0), 100ms);  // no later than that
+  EXPECT_EQ(pacer.hold(now, 12345), 100ms + 12345ns);
+  EXPECT_LE(pacer.hold(now, 0xffffffff), 101ms);
+  EXPECT_EQ(pacer.hold(now + 50ms, 0), 51ms);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now + 1s, 0), 0ns) << i;
+  RefusalPacer off({.per_second = 0});
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(off.hold(now, 0), 0ns);
+}
+
+}  // namespace
+}  // namespace bulkhead::http

@@ -1,0 +1,222 @@
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "bulkhead/http.h"
+
+namespace bulkhead::http {
+namespace {
+
+constexpr std::string_view kReducedCapacity =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+constexpr std::string_view kQuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+std::string_view title_of(int status) noexcept {
+  switch (status) {
+    case 429:
+      return "Too Many Requests";
+    case 500:
+      return "Internal Server Error";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    default:
+      return status < 500 ? "Refused" : "Server Error";
+  }
+}
+
+std::string_view type_of(int status) noexcept {
+  if (status == 429) return kQuotaExceeded;
+  return status == 503 ? kReducedCapacity : "about:blank";
+}
+
+void append_json(std::string& out, std::string_view text) {
+  constexpr std::string_view hex = "0123456789abcdef";
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (const auto byte = static_cast<unsigned char>(c); byte < 0x20) {
+      out += "\\u00";
+      out += hex[byte >> 4];
+      out += hex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+struct Problem {
+  int status;
+  std::string_view detail, reason, bulkhead, instance;
+  std::chrono::seconds retry{};
+};
+
+std::string to_json(const Problem& p) {
+  std::string out = "{\"type\":";
+  append_json(out, type_of(p.status));
+  const auto text = [&](std::string_view key, std::string_view value) {
+    if (value.empty()) return;
+    out += ",\"";
+    out += key;
+    out += "\":";
+    append_json(out, value);
+  };
+  text("title", title_of(p.status));
+  out += ",\"status\":" + std::to_string(p.status);
+  text("detail", p.detail);
+  text("reason", p.reason);
+  text("bulkhead", p.bulkhead);
+  text("instance", p.instance);
+  if (p.retry.count() > 0) out += ",\"retry_after\":" + std::to_string(p.retry.count());
+  out += "}\n";
+  return out;
+}
+
+// A name as a string of structured fields: only what may stand there.
+std::string quoted(std::string_view name) {
+  std::string out = "\"";
+  for (const char c : name) {
+    if (c < 0x20 || c > 0x7e) continue;
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out += '"';
+}
+
+Response problem(const Problem& what) {
+  Response r{.status = what.status};
+  r.headers = {{"Content-Type", "application/problem+json"}, {"Cache-Control", "no-store"}};
+  r.body = to_json(what);
+  return r;
+}
+
+std::string_view sentence_of(Reason reason) noexcept {
+  constexpr std::array<std::string_view, kReasons> sentences{
+      "All places are taken.",
+      "All places are taken, and the line is full.",
+      "No place became free in time.",
+      "The request was taken back.",
+      "The service is shutting down.",
+      "A more important request took the place in line.",
+      "The request's deadline cannot be met.",
+      "A dependency fails too often and is left alone for a while.",
+      "Too many requests lately.",
+      "Too many clients at once."};
+  const auto i = static_cast<std::size_t>(reason);
+  return i < sentences.size() ? sentences[i] : "Refused.";
+}
+
+}  // namespace
+
+std::string_view Response::header(std::string_view name) const noexcept {
+  for (const Header& h : headers)
+    if (h.name == name) return h.value;
+  return {};
+}
+
+std::uint16_t status_of(Reason reason, const StatusFor& s, bool tenants_own, bool late) noexcept {
+  switch (reason) {
+    case Reason::concurrency_limit:
+      return tenants_own ? s.tenant_limit : s.concurrency_limit;
+    case Reason::queue_limit:
+      return tenants_own ? s.tenant_limit : s.queue_limit;
+    case Reason::timeout:
+      return tenants_own ? s.tenant_limit : s.timeout;
+    case Reason::evicted:
+      return tenants_own ? s.tenant_limit : s.evicted;
+    case Reason::cancelled:
+      return s.cancelled;
+    case Reason::shutdown:
+      return s.shutdown;
+    case Reason::deadline:
+      return late ? s.deadline : s.deadline_unreachable;
+    case Reason::breaker_open:
+      return s.breaker_open;
+    case Reason::rate_limit:
+      return s.rate_limit;
+    case Reason::tenant_limit:
+      return s.tenant_limit;
+  }
+  return s.failure;
+}
+
+std::chrono::seconds retry_after(const Rejection& why, const ResponseOptions& options, Priority priority,
+                                 std::uint32_t random) noexcept {
+  using std::chrono::seconds;
+  if (why.reason == Reason::cancelled) return seconds(0);
+  if (why.reason == Reason::shutdown) return seconds(1);  // another instance is there already
+  const bool known = why.retry_after.count() > 0;
+  const std::int64_t tier = std::int64_t{1} << std::min(static_cast<unsigned>(priority), 2U);
+  const std::int64_t base = known ? std::chrono::ceil<seconds>(why.retry_after).count()
+                                  : std::max<std::int64_t>(options.retry.count(), 1) * tier;
+  // 0 to base/2 more, in whole seconds; 1 at least, so that even the shortest times are spread over two seconds.
+  const std::int64_t spread = std::max<std::int64_t>(base / 2, 1) + 1;
+  const std::int64_t jittered = base + static_cast<std::int64_t>(random % static_cast<std::uint64_t>(spread));
+  return seconds(
+      known ? jittered
+            : std::min<std::int64_t>(jittered, std::max<std::int64_t>(options.max_retry.count(), 1)));
+}
+
+Response refusal(const Rejection& why, const ResponseOptions& options, const Refused& how) {
+  const int status = status_of(why.reason, options.status_for, how.tenants_own, how.late);
+  const bool too_late = why.reason == Reason::deadline && how.late;
+  const std::chrono::seconds retry =
+      too_late ? std::chrono::seconds(0) : retry_after(why, options, how.priority, how.random);
+  const bool named = options.expose_names == ExposeNames::always ||
+                     (options.expose_names == ExposeNames::trusted && how.trusted);
+  // Who is gone, or must go elsewhere, is not served a page that hides it.
+  const bool fallback = options.fallback && why.reason != Reason::shutdown && why.reason != Reason::cancelled;
+
+  Response r;
+  if (fallback) {
+    r.status = options.fallback->status;
+    r.headers = {{"Content-Type", options.fallback->content_type},
+                 {"Cache-Control", "no-store"},
+                 {"X-Bulkhead-Fallback", "static"}};
+    r.body = options.fallback->body;
+  } else {
+    const std::string message = named ? why.message() : std::string();
+    r = problem({.status = status,
+                 .detail = named ? std::string_view(message) : sentence_of(why.reason),
+                 .reason = to_string(why.reason),
+                 .bulkhead = named ? why.name : std::string_view(),
+                 .instance = how.instance,
+                 .retry = retry});
+    if (retry.count() > 0) r.headers.push_back({"Retry-After", std::to_string(retry.count())});
+    if (options.envoy_overloaded) r.headers.push_back({"x-envoy-overloaded", "true"});
+  }
+  r.headers.push_back({"X-Bulkhead-Reason", std::string(to_string(why.reason))});
+  if (options.rate_limit_headers && named) {
+    const std::string name = quoted(why.name);
+    const std::uint32_t left = why.max_concurrent - std::min(why.in_flight, why.max_concurrent);
+    r.headers.push_back({"RateLimit-Policy", base::join({name, ";q=", std::to_string(why.max_concurrent),
+                                                         ";qu=\"concurrent-requests\""})});
+    r.headers.push_back({"RateLimit", base::join({name, ";r=", std::to_string(left)})});
+  }
+  if (why.reason == Reason::shutdown) {
+    r.close = true;
+    r.headers.push_back({"Connection", "close"});
+  }
+  return r;
+}
+
+Response failure(bool timed_out, const ResponseOptions& options, std::string_view instance) {
+  Response r =
+      problem({.status = timed_out ? options.status_for.execution_timeout : options.status_for.failure,
+               .detail = timed_out ? "The request took too long." : "The request failed.",
+               .reason = timed_out ? "execution_timeout" : "failure",
+               .bulkhead = {},
+               .instance = instance});
+  r.headers.push_back({"X-Bulkhead-Reason", timed_out ? "execution_timeout" : "failure"});
+  return r;
+}
+
+}  // namespace bulkhead::http
