@@ -12,9 +12,12 @@ build = @scripts/setup $2 && cmake --preset $1 >/dev/null && cmake --build --pre
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Build the program and run its demo; ARGS="--json" is passed on
+# In a terminal the shop runs until Ctrl-C, with its dashboard. Elsewhere, with DEMO_SECONDS=n or with ARGS, the story is
+# told once, with a table at the end.
+run: ## Build the program and run its demo, with a dashboard; DEMO_SECONDS=24 or ARGS="--json": once, and then a table
 	$(call build,release,build,--target bulkhead_app)
-	@build/release/app/bulkhead demo $(ARGS)
+	@if [ -t 0 ] && [ -t 1 ] && [ -z "$(DEMO_SECONDS)$(ARGS)" ]; then build/release/app/bulkhead demo --serve; \
+	else build/release/app/bulkhead demo $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(ARGS); fi
 
 test: ## Build everything with assertions and run all tests
 	$(call build,dev,build test web)

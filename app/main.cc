@@ -2,8 +2,10 @@
 #include <cstdio>
 
 #include "app/cli/command_line.h"
+#include "app/client/commands.h"
 #include "app/config/commands.h"
 #include "app/demo/demo.h"
+#include "app/demo/serve.h"
 
 namespace {
 
@@ -14,10 +16,12 @@ constexpr const char* kAbout =
     "\n"
     "Examples:\n"
     "  bulkhead demo                 see it: a shop whose analytics turns slow (24 s)\n"
-    "  bulkhead demo --json          the same, measured, for machines\n"
+    "  bulkhead demo --serve         the shop until Ctrl-C, with a dashboard in the browser\n"
     "  bulkhead check bulkhead.yaml  everything that is wrong or unwise in a file\n"
     "  bulkhead explain max_queue    what a setting, a lint rule or a reason means\n"
-    "  bulkhead size --rate 200 --latency 50ms --tolerated-wait 100ms";
+    "  bulkhead size --rate 200 --latency 50ms --tolerated-wait 100ms\n"
+    "  bulkhead top                  what the bulkheads of a running process are doing\n"
+    "  bulkhead set reports --limit 5 --for 15m --reason \"incident 4711\"";
 
 constexpr const char* kDemo =
     "A slow route sinks a shop; bulkheads save it\n"
@@ -28,9 +32,10 @@ constexpr const char* kDemo =
     "Examples:\n"
     "  bulkhead demo                 a live table, and a before/after table at the end\n"
     "  bulkhead demo --seconds 60    the same at leisure\n"
-    "  bulkhead demo --json          one JSON document (docs/demo.md describes it)";
+    "  bulkhead demo --json          one JSON document (docs/demo.md describes it)\n"
+    "  bulkhead demo --serve         without a script: you make analytics slow, in the dashboard or by a key";
 
-void add_demo(CLI::App& app, demo::DemoOptions& options) {
+void add_demo(CLI::App& app, demo::DemoOptions& options, demo::ServeOptions& serve, bool& serves) {
   CLI::App* command = app.add_subcommand("demo", kDemo);
   auto* json = command->add_flag("--json", options.json, "Print the results as JSON and nothing else");
   command->add_flag("--plain", options.plain, "Plain lines also in a terminal")->excludes(json);
@@ -41,6 +46,18 @@ void add_demo(CLI::App& app, demo::DemoOptions& options) {
       })
       ->type_name("N")
       ->capture_default_str();
+  auto* serve_flag =
+      command->add_flag("--serve", serves, "Run until Ctrl-C, with control plane and dashboard")
+          ->excludes(json);
+  command
+      ->add_option("--listen", serve.listen, "With --serve: where (default 127.0.0.1:9920, or a free port)")
+      ->needs(serve_flag)
+      ->type_name("ADDRESS");
+  command->add_option("--unix-socket", serve.unix_socket, "With --serve: the path of the socket")
+      ->needs(serve_flag)
+      ->type_name("PATH");
+  command->add_flag("--slow", serve.slow, "With --serve: analytics is slow from the start")
+      ->needs(serve_flag);
   command->add_option("--seed", options.seed, "Another N, other arrivals")
       ->check(cli::check_whole_number)
       ->type_name("N")
@@ -54,16 +71,25 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "bulkhead " BULKHEAD_VERSION, "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
   demo::DemoOptions demo_options;
-  add_demo(app, demo_options);
+  demo::ServeOptions serve_options;
+  bool serves = false;
+  add_demo(app, demo_options, serve_options, serves);
+  const client::Commands commands(app, BULKHEAD_VERSION);
   const auto check = config::add_check(app);
   const auto explain = config::add_explain(app);
   const auto size = config::add_size(app);
 
   return cli::parse_and_run(app, argc, argv, [&] {
+    if (app.got_subcommand("demo") && serves) {
+      serve_options.seed = demo_options.seed;
+      if (app.get_subcommand("demo")->count("--seconds") > 0) serve_options.seconds = demo_options.seconds;
+      return demo::serve_demo(serve_options, BULKHEAD_VERSION);
+    }
     if (app.got_subcommand("demo")) return demo::run_demo(demo_options, BULKHEAD_VERSION);
     if (app.got_subcommand("check")) return check();
     if (app.got_subcommand("explain")) return explain();
     if (app.got_subcommand("size")) return size();
+    if (const int code = commands.run(); code >= 0) return code;
     std::fputs(app.help().c_str(), stdout);
     std::fputs("Try: bulkhead demo\n", stdout);
     return 0;

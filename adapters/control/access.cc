@@ -1,0 +1,185 @@
+#include "access.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <system_error>
+
+namespace bulkhead::control {
+namespace {
+
+constexpr std::array kRoles{"none", "viewer", "operator", "admin"};
+
+[[noreturn]] void invalid(const std::string& what) { throw std::invalid_argument("control: " + what); }
+
+bool equal(std::string_view a,
+           std::string_view b) noexcept {  // in a time that tells nothing about where they differ
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string lower(std::string_view text) {
+  std::string s(text);
+  for (char& c : s)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return s;
+}
+
+// "host:port", "host", "[::1]:port" without the port.
+std::string_view without_port(std::string_view host) noexcept {
+  if (host.starts_with('[')) return host.substr(0, std::min(host.size(), host.find(']') + 1));
+  return host.substr(0, host.find(':'));
+}
+
+bool is_loopback(std::string_view host) noexcept {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+}  // namespace
+
+std::string_view to_string(Role role) noexcept { return kRoles[static_cast<std::size_t>(role)]; }
+
+std::string sha256_hex(std::string_view text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
+  std::string hex;
+  for (unsigned i = 0; i < size; ++i) {
+    hex += "0123456789abcdef"[digest[i] >> 4];
+    hex += "0123456789abcdef"[digest[i] & 15];
+  }
+  return hex;
+}
+
+Tokens Tokens::load(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    throw std::system_error(errno, std::generic_category(),
+                            "control: cannot read tokens_file \"" + path + '"');
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse(text.str(), path);
+}
+
+Tokens Tokens::parse(std::string_view text, std::string_view path) {
+  Tokens tokens;
+  std::istringstream lines{std::string(text)};
+  std::string line;
+  for (std::size_t number = 1; std::getline(lines, line); ++number) {
+    const auto wrong = [&](const std::string& what) {
+      invalid("tokens_file " + std::string(path) + ':' + std::to_string(number) + ": " + what +
+              "; a line is: name role sha256-of-the-token [expiry as 2027-01-31T00:00:00Z]");
+    };
+    std::istringstream words(line.substr(0, line.find('#')));
+    Token token;
+    std::string role, expiry, more;
+    if (!(words >> token.name)) continue;
+    if (!(words >> role >> token.hash)) wrong("too short");
+    const auto known = std::ranges::find(kRoles, role);
+    if (known == kRoles.end() || known == kRoles.begin())
+      wrong('"' + role + "\" is not viewer, operator or admin");
+    token.role = static_cast<Role>(known - kRoles.begin());
+    token.hash = lower(token.hash);
+    if (token.hash.size() != 64 || token.hash.find_first_not_of("0123456789abcdef") != std::string::npos)
+      wrong("the third word is not a SHA-256 (64 hexadecimal digits): printf %s TOKEN | sha256sum");
+    if (words >> expiry) {
+      std::tm utc{};
+      const char* const end = ::strptime(expiry.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+      if (!end || *end != '\0') wrong('"' + expiry + "\" is no time");
+      // Later than the clock can count is never.
+      const std::time_t then = ::timegm(&utc);
+      if (then < std::chrono::system_clock::to_time_t(WallTime::max()))
+        token.expires = std::chrono::system_clock::from_time_t(then);
+    }
+    if (words >> more) wrong("too long");
+    tokens.tokens_.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+Caller Tokens::check(std::string_view authorization, WallTime now) const {
+  Caller caller;
+  constexpr std::string_view scheme = "bearer ";
+  if (authorization.size() <= scheme.size() || lower(authorization.substr(0, scheme.size())) != scheme) {
+    caller.denied = "Authorization has to be: Bearer TOKEN";
+    return caller;
+  }
+  const std::string hash = sha256_hex(authorization.substr(scheme.size()));
+  const Token* found = nullptr;
+  for (const Token& token : tokens_)  // all of them, so that the time tells nothing
+    if (equal(token.hash, hash)) found = &token;
+  if (!found) {
+    caller.denied = "this token is not known";
+  } else if (found->expires <= now) {
+    caller.denied = "the token of \"" + found->name + "\" expired at " + rfc3339(found->expires);
+  } else {
+    caller.actor = found->name;
+    caller.role = found->role;
+  }
+  return caller;
+}
+
+Address parse_listen(std::string_view listen) {
+  const auto wrong = [&] {
+    invalid("listen \"" + std::string(listen) +
+            "\" is not an address and a port: \"127.0.0.1:9920\", \"[::1]:9920\"");
+  };
+  const std::size_t colon = listen.rfind(':');
+  if (colon == std::string_view::npos) wrong();
+  std::string_view host = listen.substr(0, colon);
+  const std::string_view port = listen.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']'))
+    host = host.substr(1, host.size() - 2);
+  else if (host.find(':') != std::string_view::npos)
+    wrong();
+  Address address{.host = std::string(host.empty() ? "127.0.0.1" : host)};
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc{} || end != port.data() + port.size() || port.empty()) wrong();
+  if (address.host == "localhost") address.host = "127.0.0.1";
+  address.loopback = is_loopback(address.host);
+  return address;
+}
+
+void check_listen(const Address& address, const ServerOptions& o, const Tokens& tokens) {
+  if (o.certificate.empty() != o.private_key.empty())
+    invalid("certificate and private_key belong together: give both, or neither");
+  if (address.loopback) return;
+  const std::string where = "listen \"" + o.listen + "\" can be reached from other machines: ";
+  if (o.certificate.empty())
+    invalid(where +
+            "give a certificate and a private_key (TLS), or listen on 127.0.0.1 and let a proxy do it");
+  if (tokens.empty()) invalid(where + "give a tokens_file with at least one token");
+}
+
+std::vector<std::string> own_hosts(const Address& address, const ServerOptions& options) {
+  std::vector<std::string> hosts{"localhost", "127.0.0.1", "[::1]"};
+  if (!address.host.empty())
+    hosts.push_back(address.host.find(':') == std::string::npos ? address.host : '[' + address.host + ']');
+  for (const std::string& host : options.hosts) hosts.push_back(lower(host));
+  return hosts;
+}
+
+std::string wrong_site(const Request& request, const std::vector<std::string>& hosts) {
+  if (request.caller.local) return "";  // no browser speaks to a unix socket
+  const std::string host = lower(without_port(request.host));
+  if (std::ranges::find(hosts, host) == hosts.end())
+    return "Host \"" + request.host.substr(0, 100) + "\" is not a name of this server (option hosts)";
+  if (!request.fetch_site.empty() && request.fetch_site != "same-origin" && request.fetch_site != "none")
+    return "the request comes from another web site (Sec-Fetch-Site: " + request.fetch_site.substr(0, 20) +
+           ')';
+  if (request.origin.empty()) return "";
+  std::string_view origin = request.origin;
+  const std::size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos || lower(origin.substr(scheme + 3)) != lower(request.host))
+    return "Origin \"" + request.origin.substr(0, 100) + "\" is not this server";
+  return "";
+}
+
+}  // namespace bulkhead::control

@@ -1,0 +1,222 @@
+#include "body.h"
+
+#include <array>
+#include <boost/json/array.hpp>
+#include <boost/json/parse.hpp>
+#include <charconv>
+
+#include "base/suggest.h"
+#include "bulkhead/detail/turnstile.h"
+
+namespace bulkhead::control {
+namespace json = boost::json;
+namespace {
+
+constexpr std::uint32_t kMaxLimit = detail::word::max_limit, kMaxQueue = detail::line::max_queue;
+constexpr std::chrono::nanoseconds kMinTtl = std::chrono::seconds(1), kMaxTtl = std::chrono::hours(24);
+constexpr std::size_t kMaxReason = 500;
+
+constexpr Field kLimit{"limit", FieldType::limit, false, "calls at once"};
+constexpr Field kQueue{"queue", FieldType::queue, false, "places in line"};
+constexpr Field kTtl{
+    "ttl", FieldType::ttl, false,
+    "when it ends by itself: seconds, or 90s, 15m, 2h; 15 minutes if left out, 24 hours at most"};
+constexpr Field kReason{"reason", FieldType::reason, true, "why, for colleagues and for the audit log"};
+constexpr Field kOptionalReason{"reason", FieldType::reason, false,
+                                "why, for colleagues and for the audit log"};
+constexpr Field kState{"state", FieldType::circuit, true, "open: refuse every call; closed: refuse none"};
+constexpr Field kOn{"on", FieldType::on, true, "on or off"};
+
+constexpr std::array kSizeFields{kLimit, kQueue, kTtl, kReason};
+constexpr std::array kCircuitFields{kState, kTtl, kReason};
+constexpr std::array kDrainFields{kTtl, kReason};
+constexpr std::array kRevertFields{kOptionalReason};
+constexpr std::array kSwitchFields{kOn, kOptionalReason};
+
+std::optional<std::chrono::nanoseconds> duration(const json::value& value) {
+  double seconds = 0;
+  if (value.is_number()) {
+    seconds = value.to_number<double>();
+  } else if (const json::string* const text = value.if_string()) {
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+    const std::string_view unit(end, static_cast<std::size_t>(text->data() + text->size() - end));
+    if (error != std::errc{}) return std::nullopt;
+    if (unit == "m")
+      seconds *= 60;
+    else if (unit == "h")
+      seconds *= 3600;
+    else if (unit != "s")
+      return std::nullopt;
+  } else {
+    return std::nullopt;
+  }
+  if (!(seconds >= 0 && seconds <= 1e9)) return std::nullopt;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+std::optional<std::uint32_t> count(const json::value& value, std::uint32_t least, std::uint32_t most) {
+  boost::system::error_code error;
+  if (!value.is_int64() && !value.is_uint64()) return std::nullopt;
+  const auto n = value.to_number<std::int64_t>(error);
+  if (error || n < least || n > most) return std::nullopt;
+  return static_cast<std::uint32_t>(n);
+}
+
+std::string shown(const json::value& value) {
+  std::string text = text_of(value);
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+// "" or what is wrong with the value.
+FieldError read(const Field& field, const json::value& value, Body& body) {
+  const auto wrong = [&](const std::string& what, std::string hint = "") {
+    return FieldError{.pointer = "", .message = shown(value) + " is not " + what, .hint = std::move(hint)};
+  };
+  switch (field.type) {
+    case FieldType::limit:
+      if (!(body.limit = count(value, 1, kMaxLimit)))
+        return wrong("a whole number from 1 to " + std::to_string(kMaxLimit),
+                     "to admit nothing, drain it: PUT /v1/drains/NAME");
+      break;
+    case FieldType::queue:
+      if (!(body.queue = count(value, 0, kMaxQueue)))
+        return wrong("a whole number from 0 to " + std::to_string(kMaxQueue));
+      break;
+    case FieldType::ttl: {
+      const auto ttl = duration(value);
+      if (!ttl || *ttl < kMinTtl || *ttl > kMaxTtl)
+        return wrong("a duration from 1s to 24h", "seconds as a number, or \"90s\", \"15m\", \"2h\"");
+      body.ttl = *ttl;
+      break;
+    }
+    case FieldType::reason: {
+      const json::string* const text = value.if_string();
+      if (!text || text->size() > kMaxReason ||
+          (field.required && text->find_first_not_of(" \t\n") == json::string::npos))
+        return wrong("a text of 1 to " + std::to_string(kMaxReason) + " bytes",
+                     "say why: colleagues will read it");
+      body.reason = *text;
+      break;
+    }
+    case FieldType::circuit:
+      if (const json::string* const text = value.if_string(); text && (*text == "open" || *text == "closed"))
+        body.circuit = *text;
+      else
+        return wrong("\"open\" or \"closed\"", "back to automatic: DELETE");
+      break;
+    case FieldType::on:
+      if (!value.is_bool()) return wrong("true or false");
+      body.on = value.get_bool();
+      break;
+  }
+  return {};
+}
+
+std::string escaped(std::string_view key) {  // RFC 6901
+  std::string pointer;
+  for (const char c : key)
+    pointer += c == '~' ? std::string("~0") : c == '/' ? std::string("~1") : std::string(1, c);
+  return pointer;
+}
+
+}  // namespace
+
+const BodySpec kSizeBody{"SizeOverride", kSizeFields, true};
+const BodySpec kCircuitBody{"CircuitOverride", kCircuitFields};
+const BodySpec kDrainBody{"Drain", kDrainFields};
+const BodySpec kRevertBody{"Revert", kRevertFields};
+const BodySpec kSwitchBody{"SwitchChange", kSwitchFields};
+
+json::object parse_object(std::string_view text) {
+  boost::system::error_code error;
+  json::parse_options strict;
+  strict.max_depth = 16;
+  json::value value = json::parse({text.data(), text.size()}, error, {}, strict);
+  if (error)
+    throw Problem{.status = 400, .type = "bad_request", .detail = "the body is not JSON: " + error.message()};
+  if (!value.is_object())
+    throw Problem{.status = 400, .type = "bad_request", .detail = "the body is not a JSON object"};
+  return std::move(value.get_object());
+}
+
+Body read_body(const BodySpec& spec, const json::object& object, const std::string& prefix) {
+  Body body;
+  std::vector<FieldError> errors;
+  std::vector<std::string> known;
+  for (const Field& field : spec.fields) {
+    known.emplace_back(field.name);
+    const json::value* const value = object.if_contains(field.name);
+    if (!value) {
+      if (field.required)
+        errors.push_back({.pointer = prefix + '/' + std::string(field.name),
+                          .message = "is missing",
+                          .hint = std::string(field.about)});
+      continue;
+    }
+    FieldError error = read(field, *value, body);
+    if (error.message.empty()) continue;
+    error.pointer = prefix + '/' + std::string(field.name);
+    errors.push_back(std::move(error));
+  }
+  for (const auto& [key, value] : object) {
+    const std::string_view name(key.data(), key.size());
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string close = base::suggest(name, known);
+    errors.push_back({.pointer = prefix + '/' + escaped(name),
+                      .message = "is not a field of this body",
+                      .hint = close.empty() ? "" : "did you mean \"" + close + "\"?"});
+  }
+  if (spec.one_of_size && !object.contains("limit") && !object.contains("queue"))
+    errors.push_back({.pointer = prefix + "/limit",
+                      .message = "is missing, and so is queue",
+                      .hint = "give one of them or both"});
+  if (!errors.empty())
+    throw Problem{.status = 422,
+                  .type = "invalid_body",
+                  .detail = errors.size() == 1 ? errors[0].pointer + ": " + errors[0].message
+                                               : std::to_string(errors.size()) + " errors",
+                  .errors = std::move(errors)};
+  return body;
+}
+
+json::object schema_of(const BodySpec& spec) {
+  json::object properties;
+  json::array required;
+  for (const Field& field : spec.fields) {
+    json::object o;
+    switch (field.type) {
+      case FieldType::limit:
+        o = {{"type", "integer"}, {"minimum", 1}, {"maximum", kMaxLimit}};
+        break;
+      case FieldType::queue:
+        o = {{"type", "integer"}, {"minimum", 0}, {"maximum", kMaxQueue}};
+        break;
+      case FieldType::ttl:
+        o = {{"oneOf",
+              {json::object{{"type", "number"}, {"minimum", 1}, {"maximum", 86400}},
+               json::object{{"type", "string"}, {"pattern", "^[0-9.]+[smh]$"}}}}};
+        break;
+      case FieldType::reason:
+        o = {{"type", "string"}, {"maxLength", kMaxReason}};
+        break;
+      case FieldType::circuit:
+        o = {{"type", "string"}, {"enum", {"open", "closed"}}};
+        break;
+      case FieldType::on:
+        o = {{"type", "boolean"}};
+        break;
+    }
+    o["description"] = field.about;
+    properties[field.name] = std::move(o);
+    if (field.required) required.push_back(json::string(field.name));
+  }
+  json::object schema{
+      {"type", "object"}, {"additionalProperties", false}, {"properties", std::move(properties)}};
+  if (!required.empty()) schema["required"] = std::move(required);
+  if (spec.one_of_size)
+    schema["anyOf"] = json::array{json::object{{"required", json::array{"limit"}}},
+                                  json::object{{"required", json::array{"queue"}}}};
+  return schema;
+}
+
+}  // namespace bulkhead::control

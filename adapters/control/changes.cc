@@ -1,0 +1,450 @@
+#include "changes.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+#include <utility>
+
+#include "base/suggest.h"
+
+namespace bulkhead::control {
+namespace json = boost::json;
+namespace {
+
+std::size_t index(ChangeKind kind) noexcept { return static_cast<std::size_t>(kind); }
+
+std::string arrow(std::string_view what, std::uint32_t from, std::uint32_t to) {
+  return std::string(what) + ' ' + std::to_string(from) + " -> " + std::to_string(to);
+}
+
+std::string duration_text(std::chrono::nanoseconds d) {
+  const auto s = std::chrono::duration_cast<std::chrono::seconds>(d).count();
+  if (s > 0 && s % 3600 == 0) return std::to_string(s / 3600) + " h";
+  if (s > 0 && s % 60 == 0) return std::to_string(s / 60) + " m";
+  return std::to_string(s) + " s";
+}
+
+std::string calls(std::uint32_t n, std::string_view adjective) {
+  return std::to_string(n) + ' ' + std::string(adjective) + (n == 1 ? " call" : " calls");
+}
+
+std::string limit_effect(std::uint32_t from, std::uint32_t to, const Snapshot& now) {
+  const std::string what = arrow("limit", from, to) + ": ";
+  if (to < now.in_flight)
+    return what + calls(now.in_flight, "running") +
+           " go on to their end; none is admitted until fewer than " + std::to_string(to) + " run";
+  if (to < from) return what + calls(now.in_flight, "running") + ", so nobody is affected at once";
+  if (to == from) return what + "as it is";
+  const std::uint32_t admitted = std::min(now.waiting, to - std::min(to, now.in_flight));
+  return what +
+         (admitted > 0 ? calls(admitted, "waiting") + " can start at once" : "no call is waiting for it");
+}
+
+std::string queue_effect(std::uint32_t from, std::uint32_t to, const Snapshot& now) {
+  const std::string what = arrow("queue", from, to) + ": ";
+  if (to < now.waiting) return what + calls(now.waiting, "waiting") + " stay in line; it is full for others";
+  return what + calls(now.waiting, "waiting");
+}
+
+BreakerMode mode_of(Bulkhead& bulkhead) {
+  const auto snapshot = bulkhead.snapshot();
+  return snapshot.breaker ? snapshot.breaker->mode : BreakerMode::automatic;
+}
+
+}  // namespace
+
+Changes::~Changes() {
+  for (auto& [name, set] : overrides_)
+    if (const auto bulkhead = plant_.find(name))
+      for (std::size_t i = 0; i < set.size(); ++i)
+        if (set[i]) put_back(static_cast<ChangeKind>(i), *bulkhead, *set[i]);
+}
+
+std::shared_ptr<Bulkhead> Changes::find(std::string_view name) const {
+  if (auto bulkhead = plant_.find(name)) return bulkhead;
+  std::vector<std::string> known;
+  for (const auto& entry : plant_.snapshot().bulkheads) known.push_back(entry.name);
+  const std::string close = base::suggest(name, known);
+  throw Problem{
+      .status = 404,
+      .type = "not_found",
+      .detail = "there is no bulkhead \"" + std::string(name) + '"' +
+                (close.empty() ? "; GET /v1/bulkheads lists them" : "; did you mean \"" + close + "\"?")};
+}
+
+Change Changes::plan_size(const Wish& wish, Bulkhead& bulkhead, const std::optional<Override>& now) const {
+  const BulkheadOptions o = bulkhead.options();
+  const Snapshot gate = bulkhead.snapshot().gate;
+  const std::uint32_t base_limit = now && now->base_limit ? *now->base_limit : o.max_concurrent;
+  const std::uint32_t base_queue = now && now->base_queue ? *now->base_queue : gate.max_queue;
+  const std::uint32_t limit = wish.set && wish.limit ? *wish.limit : base_limit;
+  const std::uint32_t queue = wish.set && wish.queue ? *wish.queue : base_queue;
+  if (wish.set && wish.limit && o.gate)
+    throw Problem{.status = 409,
+                  .type = "conflict",
+                  .detail = "the limit of \"" + wish.name +
+                            "\" is what its group allots: override another bulkhead, or change "
+                            "the group's shares in the file"};
+  if (wish.set && wish.limit && o.adaptive)
+    throw Problem{.status = 409,
+                  .type = "conflict",
+                  .detail = "the limit of \"" + wish.name +
+                            "\" is moved by its adaptive limiter, between floor " +
+                            std::to_string(o.adaptive->floor) + " and ceiling " +
+                            std::to_string(o.adaptive->ceiling) + ": change these in the file"};
+  Change change{.before = {{"limit", o.max_concurrent}, {"queue", gate.max_queue}},
+                .after = {{"limit", limit}, {"queue", queue}}};
+  if (limit != o.max_concurrent) {
+    change.effects.push_back(limit_effect(o.max_concurrent, limit, gate));
+    change.text = arrow("limit", o.max_concurrent, limit);
+  }
+  if (queue != gate.max_queue) {
+    change.effects.push_back(queue_effect(gate.max_queue, queue, gate));
+    change.text += (change.text.empty() ? "" : ", ") + arrow("queue", gate.max_queue, queue);
+  }
+  if (change.text.empty())
+    change.text = "limit " + std::to_string(limit) + ", queue " + std::to_string(queue) + ", as before";
+  return change;
+}
+
+Change Changes::plan_breaker(const Wish& wish, Bulkhead& bulkhead) const {
+  const auto breaker = bulkhead.snapshot().breaker;
+  if (!breaker)
+    throw Problem{.status = 409,
+                  .type = "conflict",
+                  .detail = '"' + wish.name +
+                            "\" has no breaker: give it one in the file, or drain it: PUT /v1/drains/" +
+                            wish.name};
+  Change change{.before = {{"mode", to_string(breaker->mode)}, {"state", to_string(breaker->state)}},
+                .after = {{"mode", to_string(wish.mode)}}};
+  change.text =
+      "breaker " + std::string(to_string(breaker->mode)) + " -> " + std::string(to_string(wish.mode));
+  if (wish.mode == BreakerMode::forced_open)
+    change.effects.push_back("every new call is refused (breaker_open)");
+  else if (wish.mode == BreakerMode::forced_closed)
+    change.effects.push_back("every call goes through, whatever fails");
+  else
+    change.effects.push_back("closed, with an empty window: the next calls decide");
+  return change;
+}
+
+Change Changes::plan_drain(const Wish& wish, Bulkhead& bulkhead, const std::optional<Override>& now) const {
+  const BulkheadSnapshot s = bulkhead.snapshot();
+  if (s.gate.closed)
+    throw Problem{.status = 409, .type = "conflict", .detail = '"' + wish.name + "\" is closed for good"};
+  if (wish.set && s.draining && !now)
+    throw Problem{
+        .status = 409, .type = "conflict", .detail = "the program itself is draining \"" + wish.name + '"'};
+  Change change{.before = {{"draining", s.draining}}, .after = {{"draining", wish.set}}};
+  change.text = wish.set ? "draining" : "resumed";
+  if (wish.set)
+    change.effects.push_back("new calls are refused (shutdown); " + calls(s.gate.in_flight, "running") +
+                             " and " + calls(s.gate.waiting, "waiting") + " go on to their end");
+  else
+    change.effects.push_back("calls are admitted again");
+  return change;
+}
+
+Change Changes::plan(const Wish& wish) const {
+  const auto bulkhead = find(wish.name);
+  std::optional<Override> now;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto set = overrides_.find(wish.name); set != overrides_.end())
+      now = set->second[index(wish.kind)];
+  }
+  Wish asked = wish;
+  if (!wish.set && now) asked.mode = now->base_mode;
+  Change change = wish.kind == ChangeKind::size      ? plan_size(asked, *bulkhead, now)
+                  : wish.kind == ChangeKind::breaker ? plan_breaker(asked, *bulkhead)
+                                                     : plan_drain(asked, *bulkhead, now);
+  change.nothing = !wish.set && !now;
+  if (change.nothing) {
+    change.after = change.before;
+    change.effects.clear();
+    change.text = "there was no override";
+    return change;
+  }
+  if (wish.set) change.text += " for " + duration_text(wish.ttl);
+  if (!wish.reason.empty()) change.text += ": " + wish.reason;
+  return change;
+}
+
+void Changes::resize(Bulkhead& bulkhead, std::uint32_t limit) {
+  plant_.resize ? plant_.resize(bulkhead.name(), limit) : bulkhead.resize(limit);
+}
+
+void Changes::resize_queue(Bulkhead& bulkhead, std::uint32_t queue) {
+  plant_.resize_queue ? plant_.resize_queue(bulkhead.name(), queue) : bulkhead.resize_queue(queue);
+}
+
+void Changes::put_back(ChangeKind kind, Bulkhead& bulkhead, const Override& override) {
+  if (kind == ChangeKind::size) {
+    if (override.base_limit) resize(bulkhead, *override.base_limit);
+    if (override.base_queue) resize_queue(bulkhead, *override.base_queue);
+  } else if (kind == ChangeKind::breaker) {
+    if (Breaker* const breaker = bulkhead.breaker()) breaker->set_mode(override.base_mode);
+  } else {
+    bulkhead.set_draining(false);
+  }
+}
+
+// `now` is what the override is before, and is made what it is afterwards.
+void Changes::make(const Wish& wish, Bulkhead& bulkhead, std::optional<Override>& now) {
+  if (!wish.set) {
+    if (now) put_back(wish.kind, bulkhead, *now);
+    now.reset();
+    return;
+  }
+  Override next{.limit = wish.limit,
+                .queue = wish.queue,
+                .mode = wish.mode,
+                .actor = wish.actor,
+                .reason = wish.reason,
+                .since = std::chrono::system_clock::now(),
+                .expires = clock_.now() + wish.ttl};
+  if (wish.kind == ChangeKind::size) {
+    const std::uint32_t limit = bulkhead.options().max_concurrent, queue = bulkhead.snapshot().gate.max_queue;
+    const std::uint32_t base_limit = now && now->base_limit ? *now->base_limit : limit;
+    const std::uint32_t base_queue = now && now->base_queue ? *now->base_queue : queue;
+    if (wish.limit) next.base_limit = base_limit;
+    if (wish.queue) next.base_queue = base_queue;
+    if (const std::uint32_t wanted = wish.limit.value_or(base_limit); wanted != limit)
+      resize(bulkhead, wanted);
+    if (const std::uint32_t wanted = wish.queue.value_or(base_queue); wanted != queue)
+      resize_queue(bulkhead, wanted);
+  } else if (wish.kind == ChangeKind::breaker) {
+    next.base_mode = now ? now->base_mode : mode_of(bulkhead);
+    if (Breaker* const breaker = bulkhead.breaker()) breaker->set_mode(wish.mode);
+  } else {
+    bulkhead.set_draining(true);
+  }
+  now = std::move(next);
+}
+
+Change Changes::apply(const Wish& wish) {
+  std::size_t at = 0;
+  return std::move(apply(std::vector<Wish>{wish}, at).front());
+}
+
+std::vector<Change> Changes::apply(const std::vector<Wish>& wishes, std::size_t& at) {
+  std::vector<Change> changes;
+  for (at = 0; at < wishes.size(); ++at) changes.push_back(plan(wishes[at]));
+
+  struct Done {
+    std::shared_ptr<Bulkhead> bulkhead;
+    std::uint32_t limit, queue;
+    BreakerMode mode;
+    bool draining;
+  };
+  std::vector<Done> done;
+  const auto undo = [&] {
+    for (const auto& [bulkhead, limit, queue, mode, draining] : done) {
+      if (bulkhead->options().max_concurrent != limit) resize(*bulkhead, limit);
+      if (bulkhead->snapshot().gate.max_queue != queue) resize_queue(*bulkhead, queue);
+      if (Breaker* const breaker = bulkhead->breaker(); breaker && mode_of(*bulkhead) != mode)
+        breaker->set_mode(mode);
+      bulkhead->set_draining(draining);
+    }
+  };
+  std::map<std::string, Set, std::less<>> next;
+  {
+    std::lock_guard lock(mutex_);
+    next = overrides_;
+  }
+  // The bulkheads are changed without the lock, because that can run handlers of calls in line.
+  for (at = 0; at < wishes.size(); ++at) {
+    const Wish& wish = wishes[at];
+    try {
+      const auto bulkhead = find(wish.name);
+      const BulkheadSnapshot s = bulkhead->snapshot();
+      done.insert(
+          done.begin(),  // the last is undone first
+          {bulkhead, bulkhead->options().max_concurrent, s.gate.max_queue, mode_of(*bulkhead), s.draining});
+      make(wish, *bulkhead, next[wish.name][index(wish.kind)]);
+    } catch (...) {
+      undo();
+      try {
+        throw;
+      } catch (const std::invalid_argument& wrong) {
+        throw Problem{
+            .status = 422,
+            .type = "invalid_body",
+            .detail = wrong.what(),
+            .errors = {{.pointer = wish.limit ? "/limit" : "/queue", .message = wrong.what(), .hint = ""}}};
+      }
+    }
+  }
+  std::erase_if(next, [](const auto& entry) {
+    return std::ranges::none_of(entry.second, [](const auto& o) { return o.has_value(); });
+  });
+  std::lock_guard lock(mutex_);
+  overrides_.swap(next);
+  for (const Wish& wish : wishes) ++versions_[wish.name];
+  return changes;
+}
+
+std::vector<Changes::Ended> Changes::expire() {
+  const TimePoint now = clock_.now();
+  std::vector<Wish> due;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, set] : overrides_)
+      for (std::size_t i = 0; i < set.size(); ++i)
+        if (set[i] && set[i]->expires <= now)
+          due.push_back({.kind = static_cast<ChangeKind>(i), .set = false, .name = name});
+  }
+  std::vector<Ended> ended;
+  for (const Wish& wish : due) {
+    if (const auto bulkhead = plant_.find(wish.name)) {
+      ended.push_back({wish.name, plan(wish).text + ", its time is over", false});
+      apply(wish);
+      continue;
+    }
+    std::lock_guard lock(mutex_);  // the bulkhead itself is gone
+    overrides_.erase(wish.name);
+  }
+  return ended;
+}
+
+std::vector<Changes::Ended> Changes::reconcile() {
+  std::map<std::string, Set, std::less<>> next;
+  {
+    std::lock_guard lock(mutex_);
+    next = overrides_;
+  }
+  std::vector<Ended> ended;
+  for (auto& [name, set] : next) {
+    const auto bulkhead = plant_.find(name);
+    if (!bulkhead) {
+      set = {};
+      ended.push_back({name, "the bulkhead is gone, and its overrides with it", true});
+      continue;
+    }
+    const auto settle = [&](std::optional<std::uint32_t>& wanted, std::optional<std::uint32_t>& base,
+                            std::uint32_t is, std::string_view what, auto&& again) {
+      if (!wanted || is == *wanted) return;
+      if (is == *base) return again(*wanted);
+      ended.push_back({name,
+                       std::string(what) + ' ' + std::to_string(is) + " of the file replaces the override " +
+                           std::to_string(*wanted),
+                       true});
+      wanted.reset();
+      base.reset();
+    };
+    if (auto& size = set[index(ChangeKind::size)]) {
+      settle(size->limit, size->base_limit, bulkhead->options().max_concurrent, "limit",
+             [&](std::uint32_t n) { resize(*bulkhead, n); });
+      settle(size->queue, size->base_queue, bulkhead->snapshot().gate.max_queue, "queue",
+             [&](std::uint32_t n) { resize_queue(*bulkhead, n); });
+      if (!size->limit && !size->queue) size.reset();
+    }
+    if (auto& forced = set[index(ChangeKind::breaker)]; forced && mode_of(*bulkhead) != forced->mode) {
+      if (Breaker* const breaker = bulkhead->breaker())
+        breaker->set_mode(forced->mode);
+      else
+        forced.reset();
+    }
+    if (set[index(ChangeKind::drain)]) bulkhead->set_draining(true);
+  }
+  std::erase_if(next, [](const auto& entry) {
+    return std::ranges::none_of(entry.second, [](const auto& o) { return o.has_value(); });
+  });
+  std::lock_guard lock(mutex_);
+  overrides_.swap(next);
+  for (const Ended& e : ended) ++versions_[e.name];
+  return ended;
+}
+
+std::string Changes::etag(std::string_view name) const {
+  const auto bulkhead = find(name);
+  const BulkheadOptions o = bulkhead->options();
+  const BulkheadSnapshot s = bulkhead->snapshot();
+  std::uint64_t version = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = versions_.find(name); found != versions_.end()) version = found->second;
+  }
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  const auto mix = [&](std::uint64_t n) {
+    for (int i = 0; i < 8; ++i) hash = (hash ^ (n >> (8 * i) & 0xff)) * 1099511628211U;
+  };
+  for (const char c : name) mix(static_cast<unsigned char>(c));
+  for (const std::uint64_t n : {std::uint64_t{o.max_concurrent}, std::uint64_t{s.gate.max_queue}, version,
+                                std::uint64_t{s.draining}, static_cast<std::uint64_t>(mode_of(*bulkhead))})
+    mix(n);
+  char text[24];
+  std::snprintf(text, sizeof text, "\"%016llx\"", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+json::array Changes::of(std::string_view name) const {
+  json::array list;
+  std::lock_guard lock(mutex_);
+  const auto found = overrides_.find(name);
+  if (found == overrides_.end()) return list;
+  const Set& set = found->second;
+  const auto add = [&](const Override& o, std::string_view field, json::value from, json::value to) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::system_clock::duration>(o.expires - clock_.now());
+    list.push_back(json::object{{"field", field},
+                                {"from", std::move(from)},
+                                {"to", std::move(to)},
+                                {"by", o.actor},
+                                {"reason", o.reason},
+                                {"since", unix_seconds(o.since)},
+                                {"expires", unix_seconds(std::chrono::system_clock::now() + left)}});
+  };
+  if (const auto& o = set[index(ChangeKind::size)]) {
+    if (o->limit) add(*o, "limit", *o->base_limit, *o->limit);
+    if (o->queue) add(*o, "queue", *o->base_queue, *o->queue);
+  }
+  if (const auto& o = set[index(ChangeKind::breaker)])
+    add(*o, "breaker", json::string(to_string(o->base_mode)), json::string(to_string(o->mode)));
+  if (const auto& o = set[index(ChangeKind::drain)]) add(*o, "drain", false, true);
+  return list;
+}
+
+json::object Changes::resource(std::string_view name, ChangeKind kind) const {
+  const auto bulkhead = find(name);
+  const BulkheadSnapshot s = bulkhead->snapshot();
+  json::object o{{"name", name}};
+  if (kind == ChangeKind::size) {
+    o["limit"] = bulkhead->options().max_concurrent;
+    o["queue"] = s.gate.max_queue;
+  } else if (kind == ChangeKind::breaker) {
+    o["mode"] = s.breaker ? json::value(to_string(s.breaker->mode)) : json::value(nullptr);
+    o["state"] = s.breaker ? json::value(to_string(s.breaker->state)) : json::value(nullptr);
+  } else {
+    o["draining"] = s.draining;
+    o["in_flight"] = s.gate.in_flight;
+    o["waiting"] = s.gate.waiting;
+  }
+  json::array fields;
+  for (json::value& field : of(name)) {
+    const auto& which = field.as_object().at("field").as_string();
+    const ChangeKind of_kind = which == "breaker" ? ChangeKind::breaker
+                               : which == "drain" ? ChangeKind::drain
+                                                  : ChangeKind::size;
+    if (of_kind == kind) fields.push_back(std::move(field));
+  }
+  o["overrides"] = std::move(fields);
+  return o;
+}
+
+std::size_t Changes::count() const {
+  std::lock_guard lock(mutex_);
+  std::size_t n = 0;
+  for (const auto& [name, set] : overrides_)
+    for (const auto& o : set) n += o.has_value();
+  return n;
+}
+
+std::vector<std::string> Changes::names() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, set] : overrides_) names.push_back(name);
+  return names;
+}
+
+}  // namespace bulkhead::control

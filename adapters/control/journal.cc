@@ -1,0 +1,122 @@
+#include "journal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <system_error>
+
+#include "message.h"
+
+namespace bulkhead::control {
+namespace json = boost::json;
+
+double unix_seconds(WallTime time) noexcept {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+  return static_cast<double>(ms) / 1000;
+}
+
+std::string rfc3339(WallTime time) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+  const std::time_t seconds = static_cast<std::time_t>(ms / 1000);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[80];
+  std::snprintf(text, sizeof text, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", utc.tm_year + 1900, utc.tm_mon + 1,
+                utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, static_cast<int>(ms % 1000));
+  return text;
+}
+
+json::object Entry::event() const {
+  return {{"id", id},    {"time", unix_seconds(at)}, {"kind", kind}, {"bulkhead", bulkhead}, {"actor", actor},
+          {"text", text}};
+}
+
+json::object Entry::audited() const {
+  json::object o{{"id", id},           {"time", unix_seconds(at)}, {"at", rfc3339(at)}, {"actor", actor},
+                 {"role", role},       {"transport", transport},   {"kind", kind},      {"action", action},
+                 {"target", bulkhead}, {"before", before},         {"after", after},    {"reason", reason},
+                 {"ttl", nullptr},     {"result", result},         {"text", text},      {"request", request}};
+  if (ttl_s > 0) o["ttl"] = ttl_s;
+  return o;
+}
+
+Journal::Journal(const std::string& audit_file) {
+  if (audit_file.empty()) return;
+  file_ = ::open(audit_file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+  if (file_ < 0)
+    throw std::system_error(errno, std::generic_category(),
+                            "control: cannot open audit_file \"" + audit_file + '"');
+  // A line that the end of another process has torn off stays one line.
+  char last = '\n';
+  const off_t size = ::lseek(file_, 0, SEEK_END);
+  if (size > 0 && ::pread(file_, &last, 1, size - 1) == 1 && last != '\n') [[maybe_unused]]
+    const auto ended = ::write(file_, "\n", 1);
+}
+
+Journal::~Journal() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void Journal::write(const Entry& entry, bool to_disk) {
+  if (file_ < 0 || !entry.audit) return;
+  const std::string line = text_of(entry.audited()) + '\n';
+  // One write for one line: with O_APPEND lines do not mix, and one that is torn off is the last.
+  [[maybe_unused]] const auto written = ::write(file_, line.data(), line.size());
+  if (to_disk) ::fdatasync(file_);
+}
+
+void Journal::add(Entry entry) {
+  std::lock_guard lock(mutex_);
+  entry.id = ++last_id_;
+  entry.at = std::chrono::system_clock::now();
+  write(entry, true);
+  entries_.push_back(std::move(entry));
+  if (entries_.size() > kKept) entries_.pop_front();
+}
+
+void Journal::deny(Entry entry) {
+  std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - denial_second_ >= std::chrono::seconds(1)) {
+    denial_second_ = now;
+    denials_ = 0;
+  }
+  if (++denials_ > kDenialsPerSecond) {
+    ++suppressed_;
+    return;
+  }
+  if (suppressed_ > 0)
+    entry.text += " (and " + std::to_string(std::exchange(suppressed_, 0)) + " more before it)";
+  entry.id = ++last_id_;
+  entry.at = std::chrono::system_clock::now();
+  entry.kind = "denied";
+  entry.result = "denied";
+  entry.audit = true;
+  write(entry, false);
+  entries_.push_back(std::move(entry));
+  if (entries_.size() > kKept) entries_.pop_front();
+}
+
+std::vector<Entry> Journal::list(const Filter& filter) const {
+  std::lock_guard lock(mutex_);
+  std::vector<Entry> found;
+  for (auto entry = entries_.rbegin(); entry != entries_.rend() && found.size() < filter.limit; ++entry) {
+    if (entry->id <= filter.after) break;
+    // A denial is the auditor's business, and would drown the events.
+    if (filter.audit_only ? entry->audit : entry->kind != "denied") found.push_back(*entry);
+  }
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+std::uint64_t Journal::last_id() const noexcept {
+  std::lock_guard lock(mutex_);
+  return last_id_;
+}
+
+}  // namespace bulkhead::control

@@ -1,0 +1,477 @@
+#include "observer.h"
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <cmath>
+
+#include "base/suggest.h"
+#include "settings.h"
+
+namespace bulkhead::control {
+namespace json = boost::json;
+namespace {
+
+double round_to(double value, double steps) { return std::round(value * steps) / steps; }
+double seconds(std::uint64_t ns) { return round_to(static_cast<double>(ns) * 1e-9, 1e6); }
+
+WallTime wall(TimePoint time, Clock& clock) {
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(time - clock.now());
+}
+
+json::value quantiles(const HistogramCounts& counts) {
+  if (counts.count() == 0) return nullptr;
+  return json::array{seconds(counts.quantile(0.5)), seconds(counts.quantile(0.9)),
+                     seconds(counts.quantile(0.99))};
+}
+
+HistogramCounts difference(HistogramCounts now, const HistogramCounts& before) {
+  if (now.count() < before.count()) return now;  // reset_statistics()
+  now -= before;
+  return now;
+}
+
+std::array<std::uint16_t, 3> buckets_of(const HistogramCounts& counts, std::uint16_t nothing) {
+  if (counts.count() == 0) return {nothing, nothing, nothing};
+  const auto bucket = [&](double q) {
+    return static_cast<std::uint16_t>(Histogram::bucket_of(counts.quantile(q)));
+  };
+  return {bucket(0.5), bucket(0.9), bucket(0.99)};
+}
+
+double middle_of(std::uint16_t bucket) {  // in seconds
+  return bucket == 0 ? 0 : round_to(Histogram::upper_bound(bucket) / std::exp2(1.0 / 16) * 1e-9, 1e6);
+}
+
+bool refuses(const BreakerSnapshot& breaker) noexcept {
+  return breaker.mode == BreakerMode::forced_open ||
+         (breaker.mode == BreakerMode::automatic && breaker.state == BreakerState::open);
+}
+
+json::value breaker_json(const BreakerSnapshot& b, Clock& clock) {
+  json::object o{{"state", to_string(b.state)},
+                 {"mode", to_string(b.mode)},
+                 {"reason", to_string(b.reason)},
+                 {"since", unix_seconds(wall(b.since, clock))},
+                 {"next_probe", nullptr},
+                 {"calls", b.calls},
+                 {"failures", b.failures},
+                 {"slow", b.slow},
+                 {"opens", b.opens}};
+  if (b.next_probe != no_deadline && b.state != BreakerState::closed)
+    o["next_probe"] = unix_seconds(wall(b.next_probe, clock));
+  return o;
+}
+
+json::object group_json(const GroupSnapshot& group) {
+  json::array members, loans;
+  for (const auto& m : group.members)
+    members.push_back(json::object{{"name", m.name},
+                                   {"guaranteed", m.guaranteed},
+                                   {"max", m.max},
+                                   {"allotted", m.allotted},
+                                   {"in_flight", m.in_flight},
+                                   {"waiting", m.waiting},
+                                   {"called_back", m.called_back},
+                                   {"lent", m.lent},
+                                   {"borrowed", m.borrowed}});
+  for (const auto& loan : group.loans)
+    loans.push_back(
+        json::object{{"lender", loan.lender}, {"borrower", loan.borrower}, {"units", loan.units}});
+  return {{"name", group.name}, {"total", group.total},          {"in_flight", group.in_flight},
+          {"free", group.free}, {"members", std::move(members)}, {"loans", std::move(loans)}};
+}
+
+json::array events_json(const std::vector<Entry>& entries) {
+  json::array events;
+  for (const Entry& entry : entries) events.push_back(entry.event());
+  return events;
+}
+
+template <class T>
+std::uint16_t narrow(T n) noexcept {
+  return static_cast<std::uint16_t>(std::min<std::uint64_t>(n, 0xffff));
+}
+
+}  // namespace
+
+Observer::Observer(Plant& plant, const Changes& changes, Journal& journal, const ServerOptions& options)
+    : plant_(plant), changes_(changes), journal_(journal), options_(options) {}
+
+std::uint64_t Observer::Counts::calls() const noexcept {
+  std::uint64_t n = admitted;
+  for (const auto r : rejected) n += r;
+  return n;
+}
+
+Observer::Counts Observer::counts_of(const BulkheadSnapshot& now) {
+  return {.admitted = now.gate.admitted, .failed = now.gate.failed, .rejected = now.gate.rejected_by_reason};
+}
+
+void Observer::glance() {
+  for (auto& [name, row] : rows_) {
+    const auto bulkhead = row.bulkhead.lock();
+    if (!bulkhead) continue;
+    const Snapshot s = bulkhead->gate().snapshot();
+    row.peak = std::max(row.peak, s.in_flight);
+    row.peak_waiting = std::max(row.peak_waiting, s.waiting);
+  }
+}
+
+void Observer::tell_changes(const RegistrySnapshot::Entry& entry, Row& row) {
+  const auto& now = entry.now.breaker;
+  if (now && row.breaker && now->generation != row.breaker->generation && now->state != row.breaker->state)
+    journal_.add({.kind = "breaker",
+                  .bulkhead = entry.name,
+                  .text = "breaker " + std::string(to_string(row.breaker->state)) + " -> " +
+                          std::string(to_string(now->state)) + " (" + std::string(to_string(now->reason)) +
+                          ')'});
+  row.breaker = now;
+  const std::uint32_t limit = entry.now.gate.max_concurrent;
+  if (!entry.now.adaptive || row.told_limit == 0) {
+    row.told_limit = limit;
+  } else if (std::abs(static_cast<double>(limit) - row.told_limit) > 0.2 * row.told_limit) {
+    journal_.add(
+        {.kind = "limit",
+         .bulkhead = entry.name,
+         .text = "adaptive limit " + std::to_string(row.told_limit) + " -> " + std::to_string(limit)});
+    row.told_limit = limit;
+  }
+}
+
+void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
+  const bool first = row.counts.empty();
+  const Counts now = counts_of(entry.now);
+  if (first) {
+    row.bulkhead = plant_.find(entry.name);
+    row.last = row.older = row.newer = {entry.now.wait, entry.now.service};
+    row.since_seq = seq_;
+  }
+  Sample sample{.used = std::max(row.peak, entry.now.gate.in_flight),
+                .limit = entry.now.gate.max_concurrent,
+                .configured = entry.configured.max_concurrent,
+                .queue = std::max(row.peak_waiting, entry.now.gate.waiting)};
+  // It was full for a moment, even if no glance saw it.
+  if (!first && entry.now.gate.saturated > row.saturated) sample.used = std::max(sample.used, sample.limit);
+  row.saturated = entry.now.gate.saturated;
+  row.last_peak = sample.used;
+  row.peak = row.peak_waiting = 0;
+  if (!first && now.calls() >= row.counts.back().calls()) {
+    const Counts& before = row.counts.back();
+    sample.calls = static_cast<std::uint32_t>(now.calls() - before.calls());
+    sample.failed = static_cast<std::uint32_t>(now.failed - std::min(now.failed, before.failed));
+    for (std::size_t i = 0; i < kReasons; ++i)
+      sample.rejected[i] = narrow(now.rejected[i] - before.rejected[i]);
+  } else {
+    row.counts.clear();  // reset_statistics(): start anew
+  }
+  sample.wait = buckets_of(difference(entry.now.wait, row.last.wait), kNothing);
+  sample.service = buckets_of(difference(entry.now.service, row.last.service), kNothing);
+  sample.open = entry.now.breaker && refuses(*entry.now.breaker);
+  row.last = {entry.now.wait, entry.now.service};
+  if (seq_ % (kWindow / 2) == 0) {
+    row.older = row.newer;
+    row.newer = row.last;
+  }
+  row.counts.push_back(now);
+  if (row.counts.size() > kWindow + 1) row.counts.pop_front();
+  row.history.push_back(sample);
+  if (row.history.size() > kHistory) {
+    row.history.pop_front();
+    ++row.since_seq;
+  }
+  tell_changes(entry, row);
+}
+
+void Observer::second() {
+  glance();
+  ++seq_;
+  last_second_ = std::chrono::system_clock::now();
+  const RegistrySnapshot all = plant_.snapshot();
+  for (auto& [name, row] : rows_) row.seen = false;
+  for (const auto& entry : all.bulkheads) {
+    auto row = rows_.find(entry.name);
+    if (row == rows_.end()) {
+      if (rows_.size() >= options_.history_bulkheads) continue;
+      row = rows_.try_emplace(entry.name).first;
+    }
+    row->second.seen = true;
+    observe(entry, row->second);
+  }
+  std::erase_if(rows_, [](const auto& row) { return !row.second.seen; });
+
+  const auto events = journal_.list({.after = told_event_, .limit = 50});
+  if (!events.empty()) told_event_ = events.back().id;
+  frame_ = std::make_shared<const std::string>("id: " + std::to_string(seq_) + "\nevent: snapshot\ndata: " +
+                                               text_of(frame_json(all, events)) + "\n\n");
+}
+
+json::object Observer::entry_json(const RegistrySnapshot& all, const RegistrySnapshot::Entry& entry) const {
+  const BulkheadSnapshot& now = entry.now;
+  const auto found = rows_.find(entry.name);
+  const Row* const row = found == rows_.end() ? nullptr : &found->second;
+  std::uint32_t borrowed = 0, lent = 0;
+  for (const GroupSnapshot& group : all.groups)
+    if (group.name == entry.group)
+      if (const auto* const member = group.find(entry.name)) borrowed = member->borrowed, lent = member->lent;
+
+  json::object o{{"name", entry.name},
+                 {"type", entry.type},
+                 {"group", entry.group},
+                 {"isolation", now.isolation == Isolation::threads ? "threads" : "semaphore"},
+                 {"criticality", to_string(entry.criticality)},
+                 {"enabled", now.enabled},
+                 {"shadow", now.shadow},
+                 {"draining", now.draining},
+                 {"closed", now.gate.closed},
+                 {"in_flight", now.gate.in_flight},
+                 {"peak", std::max(row ? row->last_peak : 0, now.gate.in_flight)},
+                 {"borrowed", borrowed},
+                 {"lent", lent},
+                 {"limit", now.gate.max_concurrent},
+                 {"configured_limit", entry.configured.max_concurrent},
+                 {"queue", now.gate.waiting},
+                 {"queue_limit", now.gate.max_queue}};
+  if (!entry.tenants.empty()) {
+    o["tenants"] = entry.tenants;
+    o["tenant"] = entry.tenant_id;
+  }
+  if (now.adaptive) {
+    o["floor"] = now.adaptive->floor;
+    o["ceiling"] = now.adaptive->ceiling;
+    o["why"] = now.adaptive->why.text();
+  }
+  double rate = 0, failed_rate = 0, rejected_rate = 0;
+  json::object rejected;
+  if (row && row->counts.size() > 1) {
+    const Counts &from = row->counts.front(), &to = row->counts.back();
+    const double window = static_cast<double>(row->counts.size() - 1);
+    const auto per_second = [&](std::uint64_t n) { return round_to(static_cast<double>(n) / window, 100); };
+    rate = per_second(to.calls() - from.calls());
+    failed_rate = per_second(to.failed - std::min(to.failed, from.failed));
+    rejected_rate = per_second(to.calls() - from.calls() - (to.admitted - from.admitted));
+    for (std::size_t i = 0; i < kReasons; ++i)
+      if (to.rejected[i] > from.rejected[i])
+        rejected[to_string(static_cast<Reason>(i))] = per_second(to.rejected[i] - from.rejected[i]);
+  }
+  o["rate"] = rate;
+  o["failed_rate"] = failed_rate;
+  o["rejected_rate"] = rejected_rate;
+  o["rejected"] = std::move(rejected);
+  o["wait"] = row ? quantiles(difference(now.wait, row->older.wait)) : nullptr;
+  o["service"] = row ? quantiles(difference(now.service, row->older.service)) : nullptr;
+  json::object by_reason;
+  for (std::size_t i = 0; i < kReasons; ++i)
+    if (now.gate.rejected_by_reason[i] > 0)
+      by_reason[to_string(static_cast<Reason>(i))] = now.gate.rejected_by_reason[i];
+  o["total"] = json::object{{"admitted", now.gate.admitted}, {"succeeded", now.gate.succeeded},
+                            {"failed", now.gate.failed},     {"rejected", now.gate.rejected()},
+                            {"timed_out", now.timed_out},    {"rejected_by_reason", std::move(by_reason)}};
+  o["breaker"] =
+      now.breaker && entry.bulkhead ? breaker_json(*now.breaker, entry.bulkhead->clock()) : nullptr;
+  if (now.rate_limit)
+    o["rate_limit"] = json::object{{"rate", now.rate_limit->rate},
+                                   {"per", seconds(static_cast<std::uint64_t>(now.rate_limit->per.count()))},
+                                   {"burst", now.rate_limit->burst},
+                                   {"available", round_to(now.rate_limit->available, 100)}};
+  o["overrides"] = changes_.of(entry.name);
+  return o;
+}
+
+json::object Observer::frame_json(const RegistrySnapshot& all, const std::vector<Entry>& events) const {
+  const WallTime now = std::chrono::system_clock::now();
+  const std::size_t overrides = changes_.count();
+  json::object config{{"state", overrides > 0 ? "drift" : "none"},
+                      {"file", nullptr},
+                      {"overrides", overrides},
+                      {"error", nullptr}};
+  std::string revision = std::to_string(all.revision);
+  if (!options_.config.path.empty()) {
+    const ConfigStatus status = options_.config.status();
+    revision = status.revision;
+    config["file"] = options_.config.path;
+    config["state"] = !status.valid ? "invalid" : overrides > 0 ? "drift" : "in_sync";
+    if (!status.valid) config["error"] = status.error;
+  }
+  json::object o{{"seq", seq_},
+                 {"time", unix_seconds(now)},
+                 {"instance", options_.instance},
+                 {"version", options_.version},
+                 {"uptime", round_to(std::chrono::duration<double>(now - started_).count(), 10)},
+                 {"window", kWindow},
+                 {"revision", revision},
+                 {"config", std::move(config)}};
+  json::array bulkheads, groups, tenants;
+  for (const auto& entry : all.bulkheads) bulkheads.push_back(entry_json(all, entry));
+  for (const GroupSnapshot& group : all.groups) groups.push_back(group_json(group));
+  for (const auto& t : all.tenants)
+    tenants.push_back(json::object{{"name", t.name},
+                                   {"live", t.live},
+                                   {"max", t.max},
+                                   {"created", t.created},
+                                   {"retired", t.retired},
+                                   {"overflowed", t.overflowed},
+                                   {"refused", t.refused}});
+  json::array switches;
+  for (const Switch& s : options_.switches)
+    switches.push_back(json::object{{"name", s.name}, {"title", s.title}, {"on", s.is_on()}});
+  o["bulkheads"] = std::move(bulkheads);
+  o["groups"] = std::move(groups);
+  o["tenants"] = std::move(tenants);
+  o["switches"] = std::move(switches);
+  o["events"] = events_json(events);
+  return o;
+}
+
+json::object Observer::snapshot(std::size_t events) const {
+  return frame_json(plant_.snapshot(), journal_.list({.limit = events}));
+}
+
+json::object Observer::bulkhead(std::string_view name) const {
+  const RegistrySnapshot all = plant_.snapshot();
+  const auto entry = std::ranges::find(all.bulkheads, name, &RegistrySnapshot::Entry::name);
+  if (entry == all.bulkheads.end()) {
+    std::vector<std::string> known;
+    for (const auto& e : all.bulkheads) known.push_back(e.name);
+    const std::string close = base::suggest(name, known);
+    throw Problem{.status = 404,
+                  .type = "not_found",
+                  .detail = "there is no bulkhead \"" + std::string(name) + '"' +
+                            (close.empty() ? "" : "; did you mean \"" + close + "\"?")};
+  }
+  json::object o = entry_json(all, *entry);
+  o["settings"] = settings_json(entry->configured);
+  json::array holders;
+  if (entry->bulkhead)
+    for (const Holder& h : entry->bulkhead->holders())
+      holders.push_back(
+          json::object{{"label", h.label},
+                       {"age", seconds(static_cast<std::uint64_t>(h.age.count()))},
+                       {"priority", to_string(h.priority)},
+                       {"cost", h.cost},
+                       {"where", std::string(h.where.file_name()) + ':' + std::to_string(h.where.line())}});
+  o["holders"] = std::move(holders);
+  return o;
+}
+
+json::object Observer::row_json(const std::string& name, const Row& row, std::size_t count, std::size_t step,
+                                bool detail) const {
+  // Bucket i is made of the samples of the seconds (end - (count - i) * step, ... + step].
+  json::array used, limit, queue, rejected, open, configured, rate, failed_rate;
+  std::array<std::array<json::array, 3>, 2> times;
+  std::array<json::array, kReasons> reasons;
+  std::optional<std::uint32_t> last_limit, last_configured;
+  std::optional<std::size_t> opened;
+  const auto none = [&] {
+    used.push_back(nullptr);
+    if (!detail) return;
+    rate.push_back(nullptr);
+    failed_rate.push_back(nullptr);
+    for (auto& kind : times)
+      for (auto& column : kind) column.push_back(nullptr);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    // Samples are numbered by seq: the newest is seq_, the first of the row since_seq.
+    const std::uint64_t back = (count - i) * step;
+    Sample sum{
+        .limit = ~0U, .wait = {kNothing, kNothing, kNothing}, .service = {kNothing, kNothing, kNothing}};
+    std::array<std::uint64_t, kReasons> refused{};
+    std::size_t n = 0;
+    for (std::size_t k = 0; k < step; ++k) {
+      if (seq_ + 1 + k < back + row.since_seq) continue;
+      const std::uint64_t at = seq_ + 1 + k - back - row.since_seq;
+      if (at >= row.history.size()) continue;
+      const Sample& s = row.history[at];
+      ++n;
+      sum.used = std::max(sum.used, s.used);
+      sum.limit = std::min(sum.limit, s.limit);
+      sum.configured = s.configured;
+      sum.queue = std::max(sum.queue, s.queue);
+      sum.calls += s.calls;
+      sum.failed += s.failed;
+      sum.open |= s.open;
+      for (std::size_t r = 0; r < kReasons; ++r) refused[r] += s.rejected[r];
+      for (std::size_t q = 0; q < 3; ++q) {
+        if (s.wait[q] != kNothing)
+          sum.wait[q] = sum.wait[q] == kNothing ? s.wait[q] : std::max(sum.wait[q], s.wait[q]);
+        if (s.service[q] != kNothing)
+          sum.service[q] = sum.service[q] == kNothing ? s.service[q] : std::max(sum.service[q], s.service[q]);
+      }
+    }
+    if (sum.open && !opened) opened = i;
+    if (!sum.open && opened) {
+      open.push_back(json::array{*opened, i});
+      opened.reset();
+    }
+    if (n == 0) {
+      none();
+      continue;
+    }
+    used.push_back(sum.used);
+    if (last_limit != sum.limit) limit.push_back(json::array{i, sum.limit}), last_limit = sum.limit;
+    if (sum.queue > 0) queue.push_back(json::array{i, sum.queue});
+    std::uint64_t all = 0;
+    for (std::size_t r = 0; r < kReasons; ++r) {
+      all += refused[r];
+      if (refused[r] > 0) reasons[r].push_back(json::array{i, refused[r]});
+    }
+    if (all > 0) rejected.push_back(json::array{i, all});
+    if (!detail) continue;
+    if (last_configured != sum.configured)
+      configured.push_back(json::array{i, sum.configured}), last_configured = sum.configured;
+    rate.push_back(round_to(sum.calls / static_cast<double>(n), 100));
+    failed_rate.push_back(round_to(sum.failed / static_cast<double>(n), 100));
+    for (std::size_t q = 0; q < 3; ++q) {
+      times[0][q].push_back(sum.wait[q] == kNothing ? json::value(nullptr)
+                                                    : json::value(middle_of(sum.wait[q])));
+      times[1][q].push_back(sum.service[q] == kNothing ? json::value(nullptr)
+                                                       : json::value(middle_of(sum.service[q])));
+    }
+  }
+  if (opened) open.push_back(json::array{*opened, count});
+  json::object o{{"name", name},
+                 {"used", std::move(used)},
+                 {"limit", std::move(limit)},
+                 {"queue", std::move(queue)},
+                 {"rejected", std::move(rejected)},
+                 {"open", std::move(open)}};
+  if (!detail) return o;
+  const auto columns = [&](std::array<json::array, 3>& c) {
+    return json::object{{"p50", std::move(c[0])}, {"p90", std::move(c[1])}, {"p99", std::move(c[2])}};
+  };
+  o["configured"] = std::move(configured);
+  o["rate"] = std::move(rate);
+  o["failed_rate"] = std::move(failed_rate);
+  o["wait"] = columns(times[0]);
+  o["service"] = columns(times[1]);
+  json::object by_reason;
+  for (std::size_t r = 0; r < kReasons; ++r)
+    if (!reasons[r].empty()) by_reason[to_string(static_cast<Reason>(r))] = std::move(reasons[r]);
+  o["reasons"] = std::move(by_reason);
+  return o;
+}
+
+json::object Observer::history(std::size_t span, std::size_t step, const std::string* name) const {
+  const std::size_t count = std::max<std::size_t>(1, span / step);
+  json::array bulkheads;
+  for (const auto& [row_name, row] : rows_)
+    if (!name || row_name == *name)
+      bulkheads.push_back(row_json(row_name, row, count, step, name != nullptr));
+  if (name && bulkheads.empty())
+    throw Problem{
+        .status = 404, .type = "not_found", .detail = "nothing is remembered of a bulkhead \"" + *name + '"'};
+  json::array changes;
+  const double end = std::floor(unix_seconds(last_second_)), start = end - static_cast<double>(count * step);
+  for (const Entry& entry : journal_.list({.limit = 1000}))
+    if (unix_seconds(entry.at) >= start && entry.kind != "start" && entry.kind != "limit" &&
+        (!name || entry.bulkhead.empty() || entry.bulkhead == *name))
+      changes.push_back(
+          json::object{{"time", unix_seconds(entry.at)}, {"bulkhead", entry.bulkhead}, {"text", entry.text}});
+  return {{"end", end},
+          {"step", step},
+          {"count", count},
+          {"bulkheads", std::move(bulkheads)},
+          {"changes", std::move(changes)}};
+}
+
+}  // namespace bulkhead::control

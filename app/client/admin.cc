@@ -1,0 +1,202 @@
+#include "app/client/admin.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <boost/json/parse.hpp>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+namespace bulkhead::client {
+namespace {
+
+class Fd {
+ public:
+  explicit Fd(int fd = -1) noexcept : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const noexcept { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Fd connect_local(const std::string& path) {
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (path.size() >= sizeof to.sun_path) return errno = ENAMETOOLONG, Fd{};
+  path.copy(to.sun_path, path.size());
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) return Fd{};
+  return fd;
+}
+
+Fd connect_tcp(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return errno = EHOSTUNREACH, Fd{};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
+  for (const addrinfo* a = found; a; a = a->ai_next) {
+    Fd fd(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
+    if (::connect(fd.get(), a->ai_addr, a->ai_addrlen) == 0) return fd;
+  }
+  return Fd{};
+}
+
+bool send_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    if (n <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+std::string header(std::string_view head, std::string_view name) {
+  const std::size_t at = head.find(fmt::format("\r\n{}: ", name));
+  if (at == std::string_view::npos) return "";
+  const std::size_t start = at + name.size() + 4;
+  return std::string(head.substr(start, head.find("\r\n", start) - start));
+}
+
+}  // namespace
+
+std::string encoded(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::strchr("-_.~", c);
+    out += plain && c != '\0' ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+Admin Admin::at(const std::string& where, const std::string& token) {
+  Admin admin;
+  admin.where_ = where;
+  admin.token_ = token;
+  const char* const environment = std::getenv("BULKHEAD_ADMIN");
+  if (admin.where_.empty() && environment) admin.where_ = environment;
+  if (admin.where_.empty())
+    admin.where_ = ::access(std::string(kUsualSocket).c_str(), F_OK) == 0 ? kUsualSocket : kUsualUrl;
+  std::string_view rest = admin.where_;
+  if (rest.starts_with("unix:")) rest.remove_prefix(5);
+  if (rest.starts_with('/') || rest.starts_with('.')) {
+    admin.socket_path_ = rest;
+    return admin;
+  }
+  if (!rest.starts_with("http://"))
+    throw std::invalid_argument(
+        fmt::format("--admin \"{}\" is not a path, unix:PATH or http://host:port", admin.where_));
+  rest.remove_prefix(7);
+  rest = rest.substr(0, rest.find('/'));
+  const std::size_t colon = rest.rfind(':');
+  const std::size_t bracket = rest.rfind(']');
+  const bool has_port =
+      colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket);
+  admin.host_ = rest.substr(0, has_port ? colon : rest.size());
+  admin.port_ = has_port ? rest.substr(colon + 1) : "80";
+  return admin;
+}
+
+Reply Admin::ask(const Question& q) const {
+  const bool local = !socket_path_.empty();
+  std::string bare = host_;
+  if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
+  const Fd fd = local ? connect_local(socket_path_) : connect_tcp(bare, port_);
+  Reply reply;
+  if (fd.get() < 0) {
+    reply.trouble = std::strerror(errno);
+    return reply;
+  }
+  const timeval patience{10, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  std::string text =
+      fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: application/json\r\n", q.method,
+                  q.path, local ? "localhost" : host_ + ':' + port_);
+  if (!token_.empty() && !local) text += fmt::format("Authorization: Bearer {}\r\n", token_);
+  if (!q.if_match.empty()) text += fmt::format("If-Match: {}\r\n", q.if_match);
+  if (!q.body.empty())
+    text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", q.body.size());
+  std::string answer;
+  if (!send_all(fd.get(), text + "\r\n" + q.body)) {
+    reply.trouble = std::strerror(errno);
+    return reply;
+  }
+  char buffer[16384];
+  for (ssize_t n; (n = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;)
+    answer.append(buffer, static_cast<std::size_t>(n));
+  const std::size_t end = answer.find("\r\n\r\n");
+  if (!answer.starts_with("HTTP/1.1 ") || end == std::string::npos) {
+    reply.trouble = "what answers there is no control plane, or it did not answer in time";
+    return reply;
+  }
+  std::from_chars(answer.data() + 9, answer.data() + 12, reply.status);
+  reply.etag = header(std::string_view(answer).substr(0, end + 2), "ETag");
+  reply.body = answer.substr(end + 4);
+  return reply;
+}
+
+boost::json::value Reply::json() const {
+  boost::system::error_code error;
+  boost::json::value value = boost::json::parse(body, error);
+  return error ? boost::json::value(nullptr) : value;
+}
+
+int Reply::exit_code() const noexcept {
+  if (ok()) return 0;
+  switch (status) {
+    case 0:
+      return kUnreachable;
+    case 401:
+    case 403:
+      return kForbidden;
+    case 409:
+    case 412:
+      return kConflict;
+    case 400:
+    case 422:
+      return kInvalid;
+    default:
+      return 1;
+  }
+}
+
+std::string Reply::explain() const {
+  if (status == 0) return trouble + '\n';
+  if (status == 412) return "it has been changed by somebody else meanwhile\n";
+  const boost::json::value problem = json();
+  const auto text = [](const boost::json::value& v, std::string_view name) {
+    const auto* const member = v.is_object() ? v.get_object().if_contains(name) : nullptr;
+    return member && member->is_string() ? std::string(member->get_string()) : std::string();
+  };
+  std::string out = text(problem, "detail");
+  if (out.empty()) out = fmt::format("HTTP status {}", status);
+  out += '\n';
+  const auto* const errors = problem.is_object() ? problem.get_object().if_contains("errors") : nullptr;
+  if (!errors || !errors->is_array()) return out;
+  for (const auto& error : errors->get_array()) {
+    const std::string pointer = text(error, "pointer"), hint = text(error, "hint");
+    std::string line;
+    if (const auto* const n = error.is_object() ? error.get_object().if_contains("line") : nullptr;
+        n && n->is_int64() && n->get_int64() > 0)
+      line = fmt::format("line {}: ", n->get_int64());
+    out += fmt::format("  {}{}{}{}\n", line, pointer.empty() ? "" : pointer + ": ", text(error, "message"),
+                       hint.empty() ? "" : " (" + hint + ")");
+  }
+  return out;
+}
+
+}  // namespace bulkhead::client

@@ -1,0 +1,49 @@
+// admin.h - speaks to a control plane: over its unix socket, or http://host:port.
+//
+//   Admin admin = Admin::at("", "");                      // $BULKHEAD_ADMIN, the usual socket, or the usual port
+//   Reply reply = admin.ask({"GET", "/v1/snapshot"});
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace bulkhead::client {
+
+inline constexpr std::string_view kUsualSocket = "/run/bulkhead/admin.sock";
+inline constexpr std::string_view kUsualUrl = "http://127.0.0.1:9920";
+
+// Exit codes beside those of command_line.h.
+inline constexpr int kInvalid = 3, kUnreachable = 4, kConflict = 5, kForbidden = 6;
+
+struct Question {
+  std::string method = "GET", path{}, body{}, if_match{};
+};
+
+struct Reply {
+  int status = 0;  // 0: nobody answered, see `trouble`
+  std::string etag{}, body{}, trouble{};
+
+  bool ok() const noexcept { return status / 100 == 2; }
+  boost::json::value json() const;  // null if it is none
+  int exit_code() const noexcept;
+  std::string explain() const;  // what went wrong, as lines for people
+};
+
+class Admin {
+ public:
+  // `where`: a path, "unix:PATH" or "http://host:port"; "": as above. std::invalid_argument if it is none of these.
+  static Admin at(const std::string& where, const std::string& token);
+
+  Reply ask(const Question& question) const;
+  const std::string& where() const noexcept { return where_; }
+
+ private:
+  std::string where_, socket_path_, host_, port_, token_;
+};
+
+// "a/b c" as a part of a path.
+std::string encoded(std::string_view name);
+
+}  // namespace bulkhead::client

@@ -1,0 +1,381 @@
+#include "app/client/commands.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+
+#include "app/cli/command_line.h"
+#include "app/cli/terminal.h"
+#include "app/client/admin.h"
+#include "app/client/view.h"
+
+namespace bulkhead::client {
+namespace {
+
+namespace json = boost::json;
+
+Admin admin_of(const ClientOptions& o) { return Admin::at(o.admin, o.token); }
+
+void say(std::string_view text) { cli::write_all(STDOUT_FILENO, text); }
+
+int failed(const ClientOptions& o, const Reply& reply, const Admin& admin) {
+  if (o.json && reply.status != 0) say(reply.body);
+  if (reply.status == 0)
+    fmt::print(
+        stderr,
+        "bulkhead: nobody answers at {}: {}\nTry: bulkhead run FILE, bulkhead demo --serve, or --admin URL\n",
+        admin.where(), reply.trouble);
+  else
+    fmt::print(stderr, "bulkhead: {}", reply.explain());
+  if (reply.status == 401)
+    fmt::print(stderr, "Try: --token TOKEN, BULKHEAD_TOKEN, or --admin PATH of the unix socket\n");
+  return reply.exit_code();
+}
+
+int status(const ClientOptions& o) {
+  const Admin admin = admin_of(o);
+  const Reply reply =
+      admin.ask({.path = o.name.empty() ? "/v1/snapshot" : "/v1/bulkheads/" + encoded(o.name)});
+  if (!reply.ok()) return failed(o, reply, admin);
+  if (o.json) return say(reply.body), 0;
+  const cli::Style style = o.plain ? cli::Style{} : cli::style_of(STDOUT_FILENO, !o.no_colour);
+  const std::size_t columns =
+      cli::is_terminal(STDOUT_FILENO) ? cli::terminal_size(STDOUT_FILENO).columns : 200;
+  json::value snapshot = reply.json();
+  if (!o.name.empty()) {
+    json::array only;
+    only.push_back(std::move(snapshot));
+    snapshot = json::object{{"bulkheads", std::move(only)}};
+  }
+  const View view = read_view(snapshot);
+  std::string text;
+  if (o.name.empty())
+    text = fmt::format("{} {}, up {:.0f} s, config: {}{}\n", view.instance, view.version, view.uptime,
+                       view.config, view.error.empty() ? "" : " (" + view.error + ")");
+  for (const std::string& line : table(style, view.rows, columns)) text += line + '\n';
+  if (view.rows.empty()) text += "There is no bulkhead yet.\n";
+  const json::value one = reply.json();
+  if (!o.name.empty())
+    for (const json::value& s : one.at("settings").as_array())
+      text += fmt::format("   {:<26}{}\n", std::string(s.at("name").as_string()),
+                          std::string(s.at("value").as_string()));
+  say(text);
+  return 0;
+}
+
+// Sends a change and tells what it did.
+int change(const ClientOptions& o, const std::string& method, const std::string& path,
+           const json::object& body) {
+  const Admin admin = admin_of(o);
+  const Reply reply = admin.ask(
+      {method, path + (o.dry_run ? "?dry_run=true" : ""), body.empty() ? "" : json::serialize(body), ""});
+  if (!reply.ok()) return failed(o, reply, admin);
+  if (o.json) return say(reply.body), 0;
+  const json::value answer = reply.json();
+  say(fmt::format("{}{}: {}\n", o.dry_run ? "(dry run) " : "", o.name,
+                  std::string(answer.at("text").as_string())));
+  for (const json::value& effect : answer.at("effects").as_array())
+    say(fmt::format("  {}\n", std::string(effect.as_string())));
+  return 0;
+}
+
+json::object with_reason(const ClientOptions& o) { return {{"ttl", o.duration}, {"reason", o.reason}}; }
+
+int set(const ClientOptions& o) {
+  if (o.limit < 0 && o.queue < 0) {
+    fmt::print(stderr, "bulkhead set: give --limit N, --queue N or both\n");
+    return cli::kUsage;
+  }
+  json::object body = with_reason(o);
+  if (o.limit >= 0) body["limit"] = o.limit;
+  if (o.queue >= 0) body["queue"] = o.queue;
+  return change(o, "PUT", "/v1/overrides/" + encoded(o.name), body);
+}
+
+int reset(const ClientOptions& o) {
+  json::array operations;
+  const std::string name = encoded(o.name);
+  json::object body;
+  if (!o.reason.empty()) body["reason"] = o.reason;
+  const Admin admin = admin_of(o);
+  const Reply now = admin.ask({.path = "/v1/bulkheads/" + name});
+  if (!now.ok()) return failed(o, now, admin);
+  std::string last;
+  const json::value found = now.json();
+  for (const json::value& field : found.at("overrides").as_array()) {
+    const std::string which(field.at("field").as_string());
+    const std::string path = which == "breaker" ? "/v1/circuits/" + name + "/override"
+                             : which == "drain" ? "/v1/drains/" + name
+                                                : "/v1/overrides/" + name;
+    if (path != last)
+      operations.push_back(json::object{{"method", "DELETE"}, {"path", path}, {"body", body}});
+    last = path;
+  }
+  if (operations.empty()) {
+    say(o.json ? "{\"results\":[]}\n" : fmt::format("{}: there was no override\n", o.name));
+    return 0;
+  }
+  const Reply reply = admin.ask({"POST", std::string("/v1/batch") + (o.dry_run ? "?dry_run=true" : ""),
+                                 json::serialize(json::object{{"operations", std::move(operations)}}), ""});
+  if (!reply.ok()) return failed(o, reply, admin);
+  if (o.json) return say(reply.body), 0;
+  const json::value answer = reply.json();
+  for (const json::value& result : answer.at("results").as_array())
+    say(fmt::format("{}{}: {}\n", o.dry_run ? "(dry run) " : "", o.name,
+                    std::string(result.at("text").as_string())));
+  return 0;
+}
+
+int breaker(const ClientOptions& o) {
+  const std::string path = "/v1/circuits/" + encoded(o.name) + "/override";
+  if (o.action == "auto")
+    return change(o, "DELETE", path, o.reason.empty() ? json::object{} : json::object{{"reason", o.reason}});
+  json::object body = with_reason(o);
+  body["state"] = o.action == "open" ? "open" : "closed";
+  return change(o, "PUT", path, body);
+}
+
+int drain(const ClientOptions& o) {
+  const std::string path = "/v1/drains/" + encoded(o.name);
+  if (o.resume)
+    return change(o, "DELETE", path, o.reason.empty() ? json::object{} : json::object{{"reason", o.reason}});
+  return change(o, "PUT", path, with_reason(o));
+}
+
+int events(const ClientOptions& o) {
+  const Admin admin = admin_of(o);
+  std::uint64_t last = 0;
+  const cli::CatchSignals signals;
+  for (;;) {
+    const Reply reply = admin.ask({.path = fmt::format("/v1/events?since={}&limit=1000", last)});
+    if (!reply.ok()) return failed(o, reply, admin);
+    const json::value answer = reply.json();
+    const auto newest = answer.at("last").to_number<std::uint64_t>();
+    if (newest < last) last = 0;  // another process answers there now
+    for (const json::value& e : answer.at("events").as_array()) {
+      if (o.json) {
+        say(json::serialize(e) + '\n');
+        continue;
+      }
+      const auto seconds = static_cast<std::time_t>(e.at("time").to_number<double>());
+      std::tm local{};
+      ::localtime_r(&seconds, &local);
+      char time[32];
+      std::strftime(time, sizeof time, "%H:%M:%S", &local);
+      say(fmt::format("{} {:<13} {:<18} {:<14} {}\n", time, std::string(e.at("kind").as_string()),
+                      std::string(e.at("bulkhead").as_string()), std::string(e.at("actor").as_string()),
+                      std::string(e.at("text").as_string())));
+    }
+    if (newest >= last) last = newest;
+    if (!o.follow) return 0;
+    for (int i = 0; i < 5; ++i) {
+      if (cli::CatchSignals::caught() != 0) return 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+}
+
+int plan(const ClientOptions& o, const Question& question) {
+  const Admin admin = admin_of(o);
+  const Reply reply = admin.ask(question);
+  if (!reply.ok()) return failed(o, reply, admin);
+  if (o.json) return say(reply.body), 0;
+  const json::value p = reply.json();
+  for (const json::value& e : p.at("errors").as_array())
+    fmt::print(stderr, "line {}: {}: {}\n", e.at("line").to_number<int>(),
+               std::string(e.at("pointer").as_string()), std::string(e.at("message").as_string()));
+  for (const json::value& c : p.at("changes").as_array()) say(std::string(c.as_string()) + '\n');
+  for (const json::value& c : p.at("needs_restart").as_array())
+    say("needs a restart: " + std::string(c.as_string()) + '\n');
+  if (!p.at("valid").as_bool()) return kInvalid;
+  if (p.at("changes").as_array().empty() && p.at("needs_restart").as_array().empty()) say("No changes.\n");
+  return 0;
+}
+
+}  // namespace
+
+Commands::Commands(CLI::App& app, std::string version) : version_(std::move(version)), app_(app) {
+  const auto name = [this](CLI::App& c) { c.add_option("NAME", o_.name, "The bulkhead")->required(); };
+  const auto why = [this](CLI::App& c, bool required) {
+    auto* const reason = c.add_option("--reason", o_.reason, "Why; colleagues and the audit log will read it")
+                             ->type_name("TEXT");
+    if (required) reason->required();
+    c.add_flag("--dry-run", o_.dry_run, "Tell what it would do, and do nothing");
+  };
+  const auto duration = [this](CLI::App& c) {
+    c.add_option("--for", o_.duration, "When it ends by itself: 90s, 15m, 2h; at most 24h")
+        ->type_name("TIME")
+        ->capture_default_str();
+  };
+  add(
+      app, "status",
+      "What the bulkheads of a running process are doing\n\nExamples:\n  bulkhead status\n  bulkhead status "
+      "checkout\n  bulkhead status --json",
+      [this](CLI::App& c) { c.add_option("NAME", o_.name, "Only this bulkhead, with its settings"); },
+      [this] { return status(o_); });
+  add(
+      app, "top",
+      "The same, live: s sort, / filter, j k select, + - resize, q quit\n\nExamples:\n  bulkhead top\n  "
+      "bulkhead top --once",
+      [this](CLI::App& c) { c.add_flag("--once", o_.once, "Print it once, as off a terminal"); },
+      [this] { return run_top(o_); });
+  add(
+      app, "set",
+      "Another limit or queue for a while\n\nExamples:\n  bulkhead set reports --limit 5 --for 30m --reason "
+      "\"incident 4711\"",
+      [=, this](CLI::App& c) {
+        name(c);
+        c.add_option("--limit", o_.limit, "Calls at once")->type_name("N")->check(cli::check_whole_number);
+        c.add_option("--queue", o_.queue, "Places in line")->type_name("N")->check(cli::check_whole_number);
+        duration(c);
+        why(c, true);
+      },
+      [this] { return set(o_); });
+  add(
+      app, "reset", "Take back every override of a bulkhead\n\nExamples:\n  bulkhead reset reports",
+      [=](CLI::App& c) { name(c), why(c, false); }, [this] { return reset(o_); });
+  add(
+      app, "breaker",
+      "Force a breaker open or closed for a while\n\nExamples:\n  bulkhead breaker open payments --for 10m "
+      "--reason \"provider is down\"\n"
+      "  bulkhead breaker auto payments",
+      [=, this](CLI::App& c) {
+        c.add_option("ACTION", o_.action, "open, close or auto")
+            ->required()
+            ->check([](const std::string& text) {
+              return text == "open" || text == "close" || text == "auto"
+                         ? std::string()
+                         : '"' + text + "\" is not open, close or auto";
+            });
+        name(c);
+        duration(c);
+        why(c, false);
+      },
+      [this] {
+        if (o_.action == "auto" || !o_.reason.empty()) return breaker(o_);
+        fmt::print(stderr, "bulkhead breaker: --reason is required\n");
+        return cli::kUsage;
+      });
+  add(
+      app, "drain",
+      "Refuse new calls for a while, let the others finish\n\nExamples:\n  bulkhead drain reports --for 1h "
+      "--reason upgrade\n  bulkhead drain reports --resume",
+      [=, this](CLI::App& c) {
+        name(c);
+        duration(c);
+        why(c, false);
+        c.add_flag("--resume", o_.resume, "Admit calls again");
+      },
+      [this] {
+        if (o_.resume || !o_.reason.empty()) return drain(o_);
+        fmt::print(stderr, "bulkhead drain: --reason is required\n");
+        return cli::kUsage;
+      });
+  add(
+      app, "events",
+      "What happened: changes, breakers, reloads\n\nExamples:\n  bulkhead events\n  bulkhead events -f",
+      [this](CLI::App& c) { c.add_flag("-f,--follow", o_.follow, "Go on with what happens"); },
+      [this] { return events(o_); });
+  add(
+      app, "diff", "What a reload of the file would change", [](CLI::App&) {},
+      [this] { return plan(o_, {.path = "/v1/config/diff"}); });
+  add(
+      app, "reload", "Load the configuration file anew\n\nExamples:\n  bulkhead reload --dry-run",
+      [this](CLI::App& c) { c.add_flag("--dry-run", o_.dry_run, "Tell what it would do, and do nothing"); },
+      [this] {
+        return plan(o_, {.method = "POST",
+                         .path = std::string("/v1/config/reload") + (o_.dry_run ? "?dry_run=true" : "")});
+      });
+
+  CLI::App* const complete = app.add_subcommand(
+      "completion", "Completion for a shell\n\nExamples:\n  source <(bulkhead completion bash)");
+  complete->add_option("SHELL", o_.shell, "bash, zsh or fish")
+      ->required()
+      ->check([](const std::string& text) {
+        return text == "bash" || text == "zsh" || text == "fish" ? std::string()
+                                                                 : '"' + text + "\" is not bash, zsh or fish";
+      });
+  commands_.emplace_back(complete, [this] { return say(completion(app_, o_.shell)), 0; });
+  CLI::App* const version_command = app.add_subcommand("version", "Print the version");
+  version_command->add_flag("--json", o_.json, "As JSON");
+  commands_.emplace_back(version_command, [this] {
+    say(o_.json ? json::serialize(json::object{{"name", "bulkhead"}, {"version", version_}}) + '\n'
+                : "bulkhead " + version_ + '\n');
+    return 0;
+  });
+}
+
+void Commands::add(CLI::App& app, const char* name, const char* about,
+                   const std::function<void(CLI::App&)>& options, std::function<int()> action) {
+  CLI::App* const command = app.add_subcommand(name, about);
+  options(*command);
+  command
+      ->add_option("--admin", o_.admin,
+                   "The control plane: a socket's path, or http://host:port; also BULKHEAD_ADMIN")
+      ->type_name("URL");
+  command->add_option("--token", o_.token, "For TCP; better in BULKHEAD_TOKEN, where others cannot see it")
+      ->type_name("TOKEN")
+      ->envname("BULKHEAD_TOKEN");
+  command->add_flag("--json", o_.json, "As JSON, and nothing else");
+  command->add_flag("--plain", o_.plain, "No colours, no bars");
+  command->add_flag("--no-color", o_.no_colour, "No colours; also with NO_COLOR in the environment");
+  commands_.emplace_back(command, std::move(action));
+}
+
+int Commands::run() const {
+  for (const auto& [command, action] : commands_) {
+    if (!command->parsed()) continue;
+    try {
+      return action();
+    } catch (const std::invalid_argument& wrong) {
+      fmt::print(stderr, "bulkhead {}: {}\n", command->get_name(), wrong.what());
+      return cli::kUsage;
+    } catch (const std::exception& error) {  // an answer that is none of ours
+      fmt::print(stderr, "bulkhead {}: the answer is not understood: {}\n", command->get_name(),
+                 error.what());
+      return cli::kFailure;
+    }
+  }
+  return -1;
+}
+
+std::string completion(const CLI::App& app, const std::string& shell) {
+  std::string names, cases;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names += (names.empty() ? "" : " ") + command->get_name();
+    std::string options;
+    for (const CLI::Option* option : command->get_options())
+      for (const std::string& name : option->get_lnames()) options += " --" + name;
+    const std::string about = command->get_description().substr(0, command->get_description().find('\n'));
+    if (shell == "fish") {
+      cases += fmt::format("complete -c bulkhead -f -n __fish_use_subcommand -a {} -d '{}'\n",
+                           command->get_name(), about);
+      for (const CLI::Option* option : command->get_options())
+        for (const std::string& name : option->get_lnames())
+          cases += fmt::format("complete -c bulkhead -n '__fish_seen_subcommand_from {}' -l {}\n",
+                               command->get_name(), name);
+    } else {
+      cases += fmt::format("    {}) words=\"{}\" ;;\n", command->get_name(),
+                           options.substr(options.empty() ? 0 : 1));
+    }
+  }
+  if (shell == "fish") return cases;
+  const std::string script = fmt::format(
+      "_bulkhead() {{\n"
+      "  local current=${{COMP_WORDS[COMP_CWORD]}} words=\"\"\n"
+      "  if ((COMP_CWORD == 1)); then words=\"{}\"; else case ${{COMP_WORDS[1]}} in\n{}  esac; fi\n"
+      "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+      "  [[ $current == -* || ${{#COMPREPLY[@]}} -gt 0 ]] || COMPREPLY=($(compgen -f -- \"$current\"))\n"
+      "}}\ncomplete -F _bulkhead bulkhead\n",
+      names, cases);
+  return shell == "bash" ? script : "autoload -U +X bashcompinit && bashcompinit\n" + script;
+}
+
+}  // namespace bulkhead::client

@@ -1,0 +1,45 @@
+// commands.h - the commands that speak to a running process: status, set, reset, breaker, drain, events, diff, reload, top.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace bulkhead::client {
+
+// What the command line said; filled in by CLI11 when it parses.
+struct ClientOptions {
+  std::string admin, token;
+  bool json = false, plain = false, no_colour = false;
+  std::string name, reason, duration = "15m", action;
+  long long limit = -1, queue = -1;
+  bool dry_run = false, resume = false, follow = false, once = false;
+  std::string shell;
+};
+
+// Adds the commands. When one was given, run() gives the exit code; else it gives -1.
+class Commands {
+ public:
+  explicit Commands(CLI::App& app, std::string version);
+  Commands(const Commands&) = delete;
+  Commands& operator=(const Commands&) = delete;
+  int run() const;
+
+ private:
+  void add(CLI::App& app, const char* name, const char* about, const std::function<void(CLI::App&)>& options,
+           std::function<int()> action);
+
+  ClientOptions o_;
+  std::string version_;
+  CLI::App& app_;
+  std::vector<std::pair<CLI::App*, std::function<int()>>> commands_;
+};
+
+int run_top(const ClientOptions& options);
+std::string completion(const CLI::App& app, const std::string& shell);
+
+}  // namespace bulkhead::client

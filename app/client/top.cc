@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <chrono>
+#include <optional>
+
+#include "app/cli/terminal.h"
+#include "app/client/admin.h"
+#include "app/client/commands.h"
+#include "app/client/view.h"
+
+namespace bulkhead::client {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr char kEscape = 27, kEnter = '\r', kBackspace = 127;
+
+// The live table: what is shown, and what the keys do to it.
+class Top {
+ public:
+  Top(const Admin& admin, const cli::Style& style) : admin_(admin), style_(style), screen_(STDOUT_FILENO) {}
+
+  int run() {
+    const cli::CatchSignals signals;
+    for (;;) {
+      refresh();
+      for (const auto until = steady_clock::now() + milliseconds(1000); steady_clock::now() < until;) {
+        draw();
+        if (cli::CatchSignals::caught() != 0) return 0;
+        const char key = cli::FullScreen::wait_for_key(milliseconds(200));
+        if (key != 0 && !press(key)) return 0;
+      }
+    }
+  }
+
+ private:
+  enum class Typing { nothing, filter, reason };
+
+  void refresh() {
+    const Reply reply = admin_.ask({.path = "/v1/snapshot"});
+    trouble_ = reply.ok()          ? ""
+               : reply.status == 0 ? "nobody answers at " + admin_.where() + ": " + reply.trouble
+                                   : reply.explain();
+    if (!trouble_.empty()) return;  // what was seen last stays, marked as old
+    view_ = read_view(reply.json());
+    seen_ = steady_clock::now();
+  }
+
+  std::vector<Row> rows() {
+    std::vector<Row> shown;
+    for (const Row& row : view_.rows)
+      if (row.name.find(filter_) != std::string::npos) shown.push_back(row);
+    sort_rows(shown, sort_);
+    selected_ = shown.empty() ? 0 : std::min(selected_, shown.size() - 1);
+    return shown;
+  }
+
+  void draw() {
+    const cli::Size size = cli::terminal_size(STDOUT_FILENO);
+    const std::vector<Row> shown = rows();
+    const double age = std::chrono::duration<double>(steady_clock::now() - seen_).count();
+    std::string text =
+        cli::paint(style_, cli::Paint::bold, fmt::format(" {} {}", view_.instance, view_.version)) +
+        fmt::format("  up {:.0f} s  config: {}  sort: {}{}\n", view_.uptime, view_.config, to_string(sort_),
+                    filter_.empty() ? "" : "  filter: " + filter_);
+    text += trouble_.empty()
+                ? "\n"
+                : cli::paint(style_, cli::Paint::bold_red,
+                             fmt::format(" {:.0f} s old: {}", age, trouble_.substr(0, trouble_.find('\n')))) +
+                      "\n";
+    std::vector<std::string> lines = table(style_, shown, size.columns, selected_);
+    if (lines.size() > size.rows - std::min<std::size_t>(size.rows, 4))
+      lines.resize(size.rows - std::min<std::size_t>(size.rows, 4));
+    for (const std::string& line : lines) text += line + '\n';
+    if (shown.empty()) text += filter_.empty() ? " There is no bulkhead yet.\n" : " No name contains that.\n";
+    text += "\n " + foot();
+    screen_.draw(text);
+  }
+
+  std::string foot() const {
+    if (typing_ == Typing::filter) return "filter: " + typed_ + "_";
+    if (typing_ == Typing::reason)
+      return fmt::format("{}: limit {} -> {} for 15m; reason: {}_", target_, from_, to_, typed_);
+    return message_.empty() ? "q quit  s sort  / filter  j k select  + - resize" : message_;
+  }
+
+  void begin_resize(int direction) {
+    const std::vector<Row> shown = rows();
+    if (shown.empty()) return;
+    const Row& row = shown[selected_];
+    target_ = row.name;
+    from_ = row.configured_limit;
+    const std::uint64_t step = std::max<std::uint64_t>(1, from_ / 10);
+    to_ = direction > 0 ? from_ + step : std::max<std::uint64_t>(1, from_ - std::min(from_, step));
+    typing_ = Typing::reason;
+    typed_.clear();
+  }
+
+  void finish_typing() {
+    if (typing_ == Typing::filter) filter_ = typed_;
+    if (typing_ == Typing::reason) {
+      const boost::json::object body{{"limit", to_}, {"ttl", "15m"}, {"reason", typed_}};
+      const Reply reply =
+          admin_.ask({"PUT", "/v1/overrides/" + encoded(target_), boost::json::serialize(body), ""});
+      message_ = reply.ok() ? fmt::format("{}: limit {} -> {}", target_, from_, to_) : reply.explain();
+      std::ranges::replace(message_, '\n', ' ');
+      refresh();
+    }
+    typing_ = Typing::nothing;
+  }
+
+  bool press(char key) {  // false: leave
+    if (typing_ != Typing::nothing) {
+      if (key == kEnter || key == '\n')
+        finish_typing();
+      else if (key == kEscape)
+        typing_ = Typing::nothing;
+      else if (key == kBackspace || key == '\b')
+        typed_.resize(typed_.size() - !typed_.empty());
+      else if (static_cast<unsigned char>(key) >= ' ')
+        typed_ += key;
+      // A + that is typed again while the reason is asked for goes on: 20 -> 22 -> 24.
+      if (typing_ == Typing::reason && typed_ == "+")
+        typed_.clear(), to_ += std::max<std::uint64_t>(1, from_ / 10);
+      if (typing_ == Typing::reason && typed_ == "-")
+        typed_.clear(),
+            to_ = std::max<std::uint64_t>(1, to_ - std::min(to_, std::max<std::uint64_t>(1, from_ / 10)));
+      return true;
+    }
+    message_.clear();
+    switch (key) {
+      case 'q':
+      case 3:  // Ctrl-C, where it comes as a key
+        return false;
+      case 's':
+        sort_ = static_cast<SortBy>((static_cast<std::size_t>(sort_) + 1) % kSorts);
+        break;
+      case '/':
+        typing_ = Typing::filter, typed_ = filter_;
+        break;
+      case 'j':
+        ++selected_;
+        break;
+      case 'k':
+        selected_ -= selected_ > 0;
+        break;
+      case '+':
+      case '=':
+        begin_resize(1);
+        break;
+      case '-':
+        begin_resize(-1);
+        break;
+      default:
+        break;
+    }
+    return true;
+  }
+
+  const Admin& admin_;
+  const cli::Style style_;
+  cli::FullScreen screen_;
+  View view_;
+  steady_clock::time_point seen_ = steady_clock::now();
+  std::string trouble_, filter_, typed_, message_, target_;
+  std::uint64_t from_ = 0, to_ = 0;
+  std::size_t selected_ = 0;
+  SortBy sort_ = SortBy::name;
+  Typing typing_ = Typing::nothing;
+};
+
+}  // namespace
+
+int run_top(const ClientOptions& o) {
+  const Admin admin = Admin::at(o.admin, o.token);
+  const Reply reply = admin.ask({.path = "/v1/snapshot"});
+  if (!reply.ok()) {
+    fmt::print(stderr, "bulkhead top: {}: {}", admin.where(), reply.explain());
+    return reply.exit_code();
+  }
+  if (o.json) return cli::write_all(STDOUT_FILENO, reply.body) ? 0 : 1;
+  const bool live = !o.once && !o.plain && cli::can_redraw(STDOUT_FILENO) && cli::is_terminal(STDIN_FILENO);
+  const cli::Style style = o.plain ? cli::Style{} : cli::style_of(STDOUT_FILENO, !o.no_colour);
+  if (live) return Top(admin, style).run();
+  std::string text;
+  const std::size_t columns =
+      cli::is_terminal(STDOUT_FILENO) ? cli::terminal_size(STDOUT_FILENO).columns : 200;
+  for (const std::string& line : table(style, read_view(reply.json()).rows, columns)) text += line + '\n';
+  return cli::write_all(STDOUT_FILENO, text) ? 0 : 1;
+}
+
+}  // namespace bulkhead::client

@@ -1,0 +1,232 @@
+#include "app/client/view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace bulkhead::client {
+namespace {
+
+using boost::json::value;
+using cli::Paint;
+
+const value* member(const value& v, std::string_view name) {
+  const auto* const object = v.if_object();
+  return object ? object->if_contains(name) : nullptr;
+}
+
+std::string text(const value& v, std::string_view name) {
+  const value* const m = member(v, name);
+  return m && m->is_string() ? std::string(m->get_string()) : std::string();
+}
+
+double real(const value& v, std::string_view name) {
+  const value* const m = member(v, name);
+  return m && m->is_number() ? m->to_number<double>() : 0;
+}
+
+std::uint64_t whole(const value& v, std::string_view name) {
+  return static_cast<std::uint64_t>(real(v, name));
+}
+bool flag(const value& v, std::string_view name) {
+  const value* const m = member(v, name);
+  return m && m->is_bool() && m->get_bool();
+}
+
+double quantile(const value& v, std::string_view name, std::size_t i) {
+  const value* const m = member(v, name);
+  if (!m || !m->is_array() || m->get_array().size() <= i) return -1;
+  return m->get_array()[i].to_number<double>();
+}
+
+std::string state_of(const Row& row, const value& b) {
+  if (flag(b, "closed")) return "closed";
+  if (flag(b, "draining")) return "draining";
+  if (row.breaker == "open" || row.breaker == "forced_open") return "open";
+  if (row.rejected_rate > 0) return "rejecting";
+  if (row.limit > 0 && row.in_flight >= row.limit) return "full";
+  if (flag(b, "shadow")) return "shadow";
+  const value* const enabled = member(b, "enabled");
+  if (enabled && enabled->is_bool() && !enabled->get_bool()) return "disabled";
+  return row.rate == 0 && row.in_flight == 0 ? "idle" : "ok";
+}
+
+std::string shown(const value& v) {
+  if (v.is_string()) return std::string(v.get_string());
+  if (v.is_bool()) return v.get_bool() ? "on" : "off";
+  return v.is_number() ? fmt::format("{}", v.to_number<std::int64_t>()) : "?";
+}
+
+std::string override_of(const value& b) {
+  const value* const list = member(b, "overrides");
+  if (!list || !list->is_array() || list->get_array().empty()) return "";
+  std::string out;
+  for (const value& o : list->get_array()) {
+    const value *const from = member(o, "from"), *const to = member(o, "to");
+    const double left =
+        real(o, "expires") -
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    const std::string field = text(o, "field");
+    out += out.empty() ? "" : "; ";
+    out += field == "drain"
+               ? "drain"
+               : fmt::format("{} {}->{}", field, from ? shown(*from) : "?", to ? shown(*to) : "?");
+    out += fmt::format(
+        ", {}, {} left", text(o, "by"),
+        left >= 90 ? fmt::format("{:.0f}m", left / 60) : fmt::format("{:.0f}s", std::max(0.0, left)));
+  }
+  return out;
+}
+
+Row read_row(const value& b) {
+  Row row;
+  row.name = text(b, "name");
+  row.criticality = text(b, "criticality");
+  row.in_flight = whole(b, "in_flight");
+  row.limit = whole(b, "limit");
+  row.configured_limit = whole(b, "configured_limit");
+  row.waiting = whole(b, "queue");
+  row.max_queue = whole(b, "queue_limit");
+  row.rate = real(b, "rate");
+  row.rejected_rate = real(b, "rejected_rate");
+  row.wait_p99 = quantile(b, "wait", 2);
+  row.service_p50 = quantile(b, "service", 0);
+  row.service_p99 = quantile(b, "service", 2);
+  if (const value* const total = member(b, "total")) row.rejected = whole(*total, "rejected");
+  if (const value* const breaker = member(b, "breaker"); breaker && breaker->is_object()) {
+    row.has_breaker = true;
+    const std::string mode = text(*breaker, "mode");
+    row.breaker = mode == "automatic" ? text(*breaker, "state") : mode;
+  }
+  double top = 0;
+  if (const value* const reasons = member(b, "rejected"); reasons && reasons->is_object())
+    for (const auto& [reason, rate] : reasons->get_object())
+      if (rate.to_number<double>() > top)
+        top = rate.to_number<double>(), row.top_reason = std::string(reason);
+  row.override = override_of(b);
+  row.state = state_of(row, b);
+  return row;
+}
+
+std::string seconds(const cli::Style& style, double s) {
+  return s < 0 ? "-" : cli::duration(style, static_cast<std::uint64_t>(s * 1e9));
+}
+
+struct Column {
+  std::string_view name;
+  std::size_t width;
+  bool left;
+  int dropped;  // when it gets narrow: 1 goes first, 0 never
+};
+constexpr Column kColumns[] = {{"BULKHEAD", 18, true, 0}, {"STATE", 9, true, 0},  {"", 10, true, 4},
+                               {"RUNNING", 9, false, 0},  {"LINE", 8, false, 0},  {"CALLS/S", 8, false, 0},
+                               {"REJ/S", 7, false, 0},    {"REJ %", 6, false, 3}, {"WAIT P99", 9, false, 2},
+                               {"P50", 8, false, 2},      {"P99", 8, false, 0},   {"BREAKER", 13, true, 1},
+                               {"OVERRIDE", 30, true, 5}};
+
+Paint state_paint(std::string_view state) {
+  if (state == "ok") return Paint::green;
+  if (state == "idle" || state == "disabled") return Paint::dim;
+  if (state == "full" || state == "shadow" || state == "draining") return Paint::yellow;
+  return Paint::red;
+}
+
+}  // namespace
+
+View read_view(const value& snapshot) {
+  View view;
+  view.instance = text(snapshot, "instance");
+  view.version = text(snapshot, "version");
+  view.uptime = real(snapshot, "uptime");
+  if (const value* const config = member(snapshot, "config")) {
+    view.config = text(*config, "state");
+    view.file = text(*config, "file");
+    view.error = text(*config, "error");
+  }
+  if (const value* const list = member(snapshot, "bulkheads"); list && list->is_array())
+    for (const value& b : list->get_array()) view.rows.push_back(read_row(b));
+  return view;
+}
+
+std::string_view to_string(SortBy sort) noexcept {
+  constexpr std::string_view names[] = {"name", "utilization", "rejected", "calls", "wait"};
+  return names[static_cast<std::size_t>(sort)];
+}
+
+void sort_rows(std::vector<Row>& rows, SortBy sort) {
+  std::ranges::stable_sort(rows, [&](const Row& a, const Row& b) {
+    switch (sort) {
+      case SortBy::utilization:
+        return a.utilization() > b.utilization();
+      case SortBy::rejected:
+        return a.rejected_rate > b.rejected_rate;
+      case SortBy::rate:
+        return a.rate > b.rate;
+      case SortBy::wait:
+        return a.wait_p99 > b.wait_p99;
+      case SortBy::name:
+        break;
+    }
+    return a.name < b.name;
+  });
+}
+
+std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& rows, std::size_t columns,
+                               std::size_t selected) {
+  std::size_t name_width = 8;
+  bool any_override = false, any_breaker = false;
+  for (const Row& row : rows) {
+    name_width = std::max(name_width, std::min<std::size_t>(cli::width(row.name), 32));
+    any_override |= !row.override.empty();
+    any_breaker |= row.has_breaker;
+  }
+  std::vector<std::size_t> widths;
+  for (const Column& c : kColumns) widths.push_back(c.width);
+  widths[0] = name_width;
+  if (!any_override) widths[12] = 0;
+  if (!any_breaker) widths[11] = 0;
+  const auto total = [&] {
+    std::size_t sum = 1;
+    for (const std::size_t w : widths) sum += w > 0 ? w + 1 : 0;
+    return sum;
+  };
+  for (int drop = 1; drop <= 5 && total() > columns; ++drop)
+    for (std::size_t i = 0; i < widths.size(); ++i)
+      if (kColumns[i].dropped == drop) widths[i] = 0;
+  const auto line = [&](const std::vector<std::string>& cells) {
+    std::string out = " ";
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (widths[i] == 0) continue;
+      const std::string cell = cli::clip(cells[i], widths[i]);
+      out += (kColumns[i].left ? cli::pad_right(cell, widths[i]) : cli::pad_left(cell, widths[i])) + ' ';
+    }
+    return out;
+  };
+  std::vector<std::string> lines, heading;
+  for (const Column& c : kColumns) heading.emplace_back(c.name);
+  lines.push_back(cli::paint(style, Paint::bold, line(heading)));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Row& r = rows[i];
+    const Paint load = r.utilization() >= 1     ? Paint::red
+                       : r.utilization() >= 0.8 ? Paint::yellow
+                                                : Paint::green;
+    std::string text =
+        line({cli::paint(style, r.criticality == "critical" ? Paint::bold : Paint::none, r.name),
+              cli::paint(style, state_paint(r.state), r.state),
+              cli::paint(style, load, cli::bar(style, std::min(1.0, r.utilization()), 10)),
+              fmt::format("{}/{}", r.in_flight, r.limit), fmt::format("{}/{}", r.waiting, r.max_queue),
+              fmt::format("{:.1f}", r.rate),
+              cli::paint(style, r.rejected_rate > 0 ? Paint::red : Paint::dim,
+                         fmt::format("{:.1f}", r.rejected_rate)),
+              fmt::format("{:.1f}", 100 * r.rejected_share()), seconds(style, r.wait_p99),
+              seconds(style, r.service_p50), seconds(style, r.service_p99),
+              r.breaker.empty() ? "-" : r.breaker, cli::paint(style, Paint::yellow, r.override)});
+    if (i == selected)
+      text = (style.colour ? cli::paint(style, Paint::inverse, ">") : std::string(">")) + text.substr(1);
+    lines.push_back(std::move(text));
+  }
+  return lines;
+}
+
+}  // namespace bulkhead::client

@@ -1,0 +1,44 @@
+// view.h - a snapshot of the control plane, as rows for people.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/cli/text.h"
+
+namespace bulkhead::client {
+
+struct Row {
+  std::string name, state, criticality, breaker, override, top_reason;
+  std::uint64_t in_flight = 0, limit = 0, configured_limit = 0, waiting = 0, max_queue = 0, rejected = 0;
+  double rate = 0, rejected_rate = 0, wait_p99 = -1, service_p50 = -1,
+         service_p99 = -1;  // seconds; -1: nothing measured
+  bool has_breaker = false;
+
+  double utilization() const noexcept {
+    return limit == 0 ? 0 : static_cast<double>(in_flight) / static_cast<double>(limit);
+  }
+  double rejected_share() const noexcept { return rate > 0 ? rejected_rate / rate : 0; }
+};
+
+struct View {
+  std::string instance, version, config, file, error;
+  double uptime = 0;
+  std::vector<Row> rows;
+};
+
+View read_view(const boost::json::value& snapshot);
+
+enum class SortBy : std::uint8_t { name, utilization, rejected, rate, wait };
+inline constexpr std::size_t kSorts = 5;
+std::string_view to_string(SortBy sort) noexcept;
+void sort_rows(std::vector<Row>& rows, SortBy sort);
+
+// Heading and one line for each row, at most `columns` wide. `selected` is marked; npos: none.
+std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& rows, std::size_t columns,
+                               std::size_t selected = std::string::npos);
+
+}  // namespace bulkhead::client

@@ -1,0 +1,148 @@
+#include "app/demo/serve.h"
+
+#include <fmt/format.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <system_error>
+
+#include "adapters/control/access.h"
+#include "adapters/control/server.h"
+#include "app/cli/command_line.h"
+#include "app/cli/terminal.h"
+#include "app/demo/live_shop.h"
+#include "app/web/assets.h"
+
+namespace bulkhead::demo {
+namespace {
+
+constexpr std::string_view kUsualListen = "127.0.0.1:9920";
+
+// A directory that only this user can read, gone with the demo.
+class PrivateDirectory {
+ public:
+  PrivateDirectory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "bulkhead-demo-XXXXXX").string();
+    if (!::mkdtemp(pattern.data())) throw std::system_error(errno, std::generic_category(), pattern);
+    path_ = pattern;
+  }
+  ~PrivateDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string new_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+// Keys come one by one and are not shown, for as long as this lives.
+class Keys {
+ public:
+  Keys() {
+    if (!cli::is_terminal(STDIN_FILENO) || !cli::is_terminal(STDOUT_FILENO)) return;
+    termios now{};
+    if (::tcgetattr(STDIN_FILENO, &now) != 0) return;
+    before_ = now;
+    now.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &now);
+  }
+  ~Keys() {
+    if (before_) ::tcsetattr(STDIN_FILENO, TCSANOW, &*before_);
+  }
+  Keys(const Keys&) = delete;
+  Keys& operator=(const Keys&) = delete;
+  bool any() const noexcept { return before_.has_value(); }
+
+ private:
+  std::optional<termios> before_;
+};
+
+}  // namespace
+
+int serve_demo(const ServeOptions& o, std::string_view version) {
+  const cli::CatchSignals signals;
+  const PrivateDirectory directory;
+  const std::string token = new_token();
+  std::ofstream(directory.path() + "/tokens") << "demo operator " << control::sha256_hex(token) << '\n';
+
+  Registry registry;
+  LiveShop shop(story_of(24, o.seed), registry);
+  control::ServerOptions options{
+      .unix_socket = o.unix_socket.empty() ? directory.path() + "/admin.sock" : o.unix_socket,
+      .listen = o.listen.empty() ? std::string(kUsualListen) : o.listen,
+      .tokens_file = directory.path() + "/tokens",
+      .instance = "demo",
+      .version = std::string(version),
+      .switches = {{.name = "slow-analytics",
+                    .title = "Analytics is slow",
+                    .is_on = [&shop] { return shop.slow(); },
+                    .set = [&shop](bool on) { shop.set_slow(on); }},
+                   {.name = "bulkheads",
+                    .title = "Bulkheads",
+                    .is_on = [&shop] { return shop.bulkheads(); },
+                    .set = [&shop](bool on) { shop.set_bulkheads(on); }}}};
+  for (const web::Asset& asset : web::assets())
+    options.assets.push_back({asset.path, asset.content_type, asset.gzip, asset.etag});
+  std::optional<control::Server> server;
+  try {
+    try {
+      server.emplace(control::plant_of(registry), options);
+    } catch (const std::system_error& taken) {
+      if (!o.listen.empty() || taken.code() != std::errc::address_in_use) throw;
+      options.listen = "127.0.0.1:0";
+      server.emplace(control::plant_of(registry), options);
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bulkhead demo: {}\n", error.what());
+    return cli::kFailure;
+  }
+  shop.set_slow(o.slow);
+  const Keys keys;
+  fmt::print(
+      "A shop under load: checkout, browse, analytics and admin share a database of 100 connections.\n\n"
+      "  dashboard   {0}/ui/#token={1}\n"
+      "  terminal    bulkhead top --admin {2}\n"
+      "  change it   bulkhead set analytics --limit 5 --for 2m --reason trying --admin {2}\n"
+      "  metrics     curl {0}/metrics\n\n",
+      server->url(), token, options.unix_socket);
+  fmt::print(
+      "{}Ctrl-C ends it.\n",
+      keys.any()
+          ? "Keys: s makes analytics slow and quick again, b switches the bulkheads off and on, q quits. "
+          : "");
+  std::fflush(stdout);
+  const TimePoint until =
+      o.seconds > 0 ? std::chrono::steady_clock::now() +
+                          std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(o.seconds))
+                    : no_deadline;
+  while (cli::CatchSignals::caught() == 0 && std::chrono::steady_clock::now() < until) {
+    const char key = keys.any() ? cli::FullScreen::wait_for_key(std::chrono::milliseconds(200))
+                                : (::usleep(100'000), '\0');
+    if (key == 'q') break;
+    if (key == 's') shop.set_slow(!shop.slow());
+    if (key == 'b') shop.set_bulkheads(!shop.bulkheads());
+    if (key != 's' && key != 'b') continue;
+    const std::string text = fmt::format("analytics is {}, bulkheads are {}", shop.slow() ? "slow" : "quick",
+                                         shop.bulkheads() ? "on" : "off");
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+    server->note("switch", text);
+  }
+  server->set_stopping();
+  return 0;
+}
+
+}  // namespace bulkhead::demo
