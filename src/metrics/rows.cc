@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/text.h"
 #include "metrics/labels.h"
@@ -54,30 +55,23 @@ class Builder {
     for (const auto& t : all_.tenants)
       if (t.other) registry::fold(own_sum(sum_of(t.name)), *t.other);
 
-    std::ranges::stable_sort(own, {}, [](const auto* e) { return e->criticality; });
-    const std::size_t room = options_.max_series / kHistogramSeries;
-    const std::size_t kept = keep(own, room > sums_.size() + 1 ? room - sums_.size() - 1 : 1);
+    const std::size_t series = options_.max_series / kHistogramSeries;
+    const std::size_t room = series > sums_.size() + 1 ? series - sums_.size() - 1 : 1;
+    const std::size_t kept = std::min(room, own.size());
+    // One that is called as the sum of the rest has to be in it.
+    std::ranges::sort(own, {}, [&](const auto* e) {
+      return std::tuple(kept < own.size() && e->name == kOther, e->criticality, std::string_view(e->name));
+    });
     out_.rows.reserve(kept + sums_.size() + 1);
     for (std::size_t i = 0; i < kept; ++i) out_.rows.push_back(of(*own[i]));
+    for (std::size_t i = kept; i < own.size(); ++i) add(sum_of(kOther), *own[i]);
+    out_.left_out = own.size() - kept;
     for (auto& [name, sum] : sums_) out_.rows.push_back(std::move(sum));
-    if (kept < own.size()) {
-      Row other = empty_sum(kOther);
-      for (std::size_t i = kept; i < own.size(); ++i) add(other, *own[i]);
-      out_.left_out = own.size() - kept;
-      out_.rows.push_back(std::move(other));
-    }
     for (Row& row : out_.rows) finish(row);
     return std::move(out_);
   }
 
  private:
-  // How many of `own` get series of their own. One that is called as the sum of the rest has to be in it.
-  static std::size_t keep(std::vector<const RegistrySnapshot::Entry*>& own, std::size_t room) {
-    if (own.size() <= room) return own.size();
-    std::ranges::stable_partition(own, [](const auto* e) { return e->name != kOther; });
-    return std::min(room, own.size() - 1);
-  }
-
   Row of(const RegistrySnapshot::Entry& entry) const {
     Row row;
     row.entry = &entry;
@@ -102,9 +96,9 @@ class Builder {
     row.configured = 0;
     return row;
   }
-  Row& sum_of(const std::string& tenants) {
-    const auto found = sums_.find(tenants);
-    return found != sums_.end() ? found->second : sums_.emplace(tenants, empty_sum(tenants)).first->second;
+  Row& sum_of(std::string_view name) {
+    const auto found = sums_.find(name);
+    return found != sums_.end() ? found->second : sums_.emplace(name, empty_sum(name)).first->second;
   }
   BulkheadSnapshot& own_sum(const Row& row) {
     return *std::ranges::find(out_.sums, row.now, [](const auto& s) { return &s; });
@@ -133,7 +127,7 @@ class Builder {
   const RegistrySnapshot& all_;
   const MetricsOptions& options_;
   Rows out_;
-  std::map<std::string, Row, std::less<>> sums_;  // of tenants, by the name of their set
+  std::map<std::string, Row, std::less<>> sums_;  // of sets of tenants, and of the rest
 };
 
 }  // namespace
