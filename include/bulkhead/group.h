@@ -129,6 +129,17 @@ class Group {
   void resize(std::uint32_t total);
   void update(std::string_view member, Share guaranteed, Share max = {.percent = 100});
 
+  // The same for several at once, which need only fit together; the others keep theirs. check() throws what
+  // update() would, and changes nothing; it takes those that are not members for some that will be.
+  struct NewShare {
+    std::string member{};
+    Share guaranteed{};
+    Share max{.percent = 100};
+  };
+  void update(std::uint32_t total, const std::vector<NewShare>& shares);
+  void check(std::uint32_t total, const std::vector<NewShare>& shares) const;
+  std::uint32_t total() const;
+
   Gate& add(MemberOptions member);
   // Closes the member, which frees its guarantee for the others at once; waits until its permits are back, and
   // destroys its gate. False: `until` came first (it stays closed, call again), or there is no such member.

@@ -14,7 +14,7 @@
 //
 // Threads: every member may be called from any thread, and from hooks and handlers, but not from a signal handler.
 //   Changes are made one after the other; a hook or handler that runs inside one must not wait for another thread
-//   that makes one.
+//   that makes one or takes a snapshot.
 // Promises: a name stands for one bulkhead at a time, and for the same object until it is removed or retired. A
 //   handle keeps its bulkhead alive and working, also when the registry no longer knows it, and when the registry is
 //   gone. A setting that is wrong changes nothing.
@@ -33,6 +33,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bulkhead/bulkhead.h"
@@ -72,6 +73,19 @@ struct TenantOptions {
   std::chrono::nanoseconds idle_after = std::chrono::minutes(10);  // wait_forever: none is retired
   std::uint32_t max_id_length = 64;                                // bytes: 1 to 128
   Priority criticality = Priority::normal;
+};
+
+// Changes that belong together, see Registry::apply().
+struct RegistryChange {
+  std::vector<std::pair<std::string, BulkheadOptions>> types{};  // to define
+  std::vector<GroupOptions> add_groups{};
+  std::vector<std::pair<std::string, std::uint32_t>> resize_groups{};
+  std::vector<std::string> remove_groups{};
+  std::vector<Registration> add{};
+  std::vector<Registration> update{};  // all of it but the group, which cannot change
+  std::vector<std::string> remove{};   // nobody waits for their calls
+  std::vector<TenantOptions> add_tenants{}, update_tenants{};
+  std::vector<std::string> remove_tenants{};
 };
 
 class Registry {
@@ -121,6 +135,11 @@ class Registry {
   // refers to the set: use it while that is defined.
   Result<std::shared_ptr<Bulkhead>> tenant(std::string_view tenants, std::string_view tenant_id);
   std::size_t retire_idle();  // in all sets, now; how many
+
+  // All of it or, if anything is wrong (std::invalid_argument), nothing: everything is tried out first. A snapshot sees
+  // all of it or nothing, too. Names, groups and shares need only fit together when it is done.
+  void apply(const RegistryChange& change);
+  void check(const RegistryChange& change) const;  // throws what apply() would, and changes nothing
 
   RegistrySnapshot snapshot() const;
   std::uint64_t revision() const noexcept;  // see RegistrySnapshot

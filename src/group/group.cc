@@ -63,6 +63,21 @@ struct Group::Core {
     if (one_more) parts.push_back({one_more->name, one_more->guaranteed, one_more->max});
     return group::quotas(name, total, parts);
   }
+  // The same once these have other shares, or are members.
+  std::vector<group::Quota> quotas(std::uint32_t total, const std::vector<NewShare>& shares) const {
+    std::vector<Part> parts;
+    for (const auto& m : ledger.members())
+      parts.push_back({m->name, m->gate.closed() ? Share{} : m->guaranteed_share, m->max_share});
+    for (const NewShare& share : shares) {
+      const auto same = [&](const Part& part) { return part.name == share.member; };
+      const auto part = std::find_if(parts.begin(), parts.end(), same);
+      if (part == parts.end())
+        parts.push_back({share.member, share.guaranteed, share.max});
+      else
+        *part = {part->name, share.guaranteed, share.max};
+    }
+    return group::quotas(name, total, parts);
+  }
   Member& existing(std::string_view member) const {
     Member* m = ledger.find(member);
     if (!m) refuse(name, base::join({"it has no member \"", member, "\": add it first, or check the name"}));
@@ -133,6 +148,30 @@ void Group::update(std::string_view member, Share guaranteed, Share max) {
     undo.m = nullptr;
   }
   core_->ledger.reshape(core_->ledger.total(), quotas);
+}
+
+void Group::update(std::uint32_t total, const std::vector<NewShare>& shares) {
+  check_total(core_->name, total);
+  const std::lock_guard lock(core_->shape);
+  for (const NewShare& share : shares) core_->existing(share.member);
+  const std::vector<group::Quota> quotas = core_->quotas(total, shares);
+  for (const NewShare& share : shares) {
+    Member& m = core_->existing(share.member);
+    m.guaranteed_share = share.guaranteed;
+    m.max_share = share.max;
+  }
+  core_->ledger.reshape(total, quotas);
+}
+
+void Group::check(std::uint32_t total, const std::vector<NewShare>& shares) const {
+  check_total(core_->name, total);
+  const std::lock_guard lock(core_->shape);
+  (void)core_->quotas(total, shares);
+}
+
+std::uint32_t Group::total() const {
+  const std::lock_guard lock(core_->shape);
+  return core_->ledger.total();
 }
 
 Gate& Group::add(MemberOptions o) {

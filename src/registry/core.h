@@ -31,6 +31,11 @@ namespace registry {
       base::join({"registry: there is no ", what, " \"", name, "\"", suggest(name, std::move(others))}));
 }
 
+inline void check_name(std::string_view what, std::string_view name) {
+  if (const auto problem = problem_of_name(name); !problem.empty())
+    invalid(what, name, base::join({"its name ", problem}));
+}
+
 template <class Map>
 std::vector<std::string> keys(const Map& map) {
   std::vector<std::string> all;
@@ -61,7 +66,7 @@ class Key {
 }  // namespace registry
 
 // Invariants
-//   K1 Who changes settings, groups, sets of tenants or names holds `settings`, but for tenants and get_or_create().
+//   K1 Who changes settings, groups, sets of tenants or names holds `settings`, but for tenants that come and go.
 //      Code of others may run in there, on this thread (calls that a change lets in): so it is recursive.
 //   K2 The table is written, and nodes, types, groups and sets are read and written, under `mutex`. No code of others
 //      runs under it, and no bulkhead is destroyed under it. It is taken last.
@@ -97,20 +102,30 @@ struct Registry::Core {
   void changed() noexcept { revision.fetch_add(1, std::memory_order_relaxed); }
   std::shared_ptr<Bulkhead> get(std::string_view name) const;
   std::shared_ptr<Group> group(std::string_view name) const;
-  std::shared_ptr<Bulkhead> make(const Registration& r) const;
+  std::shared_ptr<Bulkhead> make(const Registration& r, const std::shared_ptr<Group>& in) const;
   std::shared_ptr<Bulkhead> adopt(const std::shared_ptr<Bulkhead>& tenant, const Registration& r);
   Node& insert(std::shared_ptr<Bulkhead> bulkhead, const Registration& r);
   BulkheadOptions completed(BulkheadOptions o, std::string_view name) const;
+  static void update(Bulkhead& bulkhead, const BulkheadOptions& o, const BulkheadOptions& old);
   static BulkheadOptions completed(BulkheadOptions o, const BulkheadOptions& old);
+  // Throws if a tenant that comes, or one that is there, cannot have them.
+  void try_out(const TenantOptions& options, bool on_the_living = true) const;
+  void try_out(const RegistryChange& change) const;
+  std::vector<std::pair<std::shared_ptr<Bulkhead>, BulkheadOptions>> living(const TenantSet& wanted) const;
   void insert_overflow(const std::shared_ptr<TenantSet>& set, std::shared_ptr<Bulkhead> bulkhead);
   Result<std::shared_ptr<Bulkhead>> make_tenant(std::string_view tenants, std::string_view id);
 
+  // Destroys those that are idle; the others once they are, in a later change: nobody waits for their calls here. Without
+  // the lock.
+  void let_go(std::vector<std::unique_ptr<Node>> nodes);
+
   Clock& clock;
-  std::recursive_mutex settings;
+  mutable std::recursive_mutex settings;
   mutable std::mutex mutex;
   registry::NameTable table;
   std::map<std::string, BulkheadOptions, std::less<>> types;
   std::map<std::string, std::shared_ptr<Group>, std::less<>> groups;
+  std::vector<std::shared_ptr<Bulkhead>> leaving;  // removed, and not yet idle
   std::atomic<std::uint64_t> revision{0};
 };
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
+#include "base/suggest.h"
 #include "base/text.h"
 
 namespace bulkhead::registry {
@@ -42,27 +42,10 @@ bool is_text(std::string_view text) noexcept {
   return true;
 }
 
-// How many characters must be added, dropped, exchanged or swapped with their neighbour.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-    std::swap(before, last);
-    std::swap(last, row);
-  }
-  return last[b.size()];
-}
-
-std::string quoted(const std::vector<std::string>& names, std::size_t at_most, std::string_view between) {
+std::string quoted(const std::vector<std::string>& names, std::size_t at_most) {
   std::string text;
   for (std::size_t i = 0; i < names.size() && i < at_most; ++i)
-    text += base::join({i == 0 ? "" : between, "\"", names[i], "\""});
+    text += base::join({i == 0 ? "" : ", ", "\"", names[i], "\""});
   return text;
 }
 
@@ -84,22 +67,14 @@ bool valid_tenant_id(std::string_view id, std::size_t max_length) noexcept {
 
 std::string suggest(std::string_view wanted, std::vector<std::string> names) {
   if (names.empty()) return ": there is none";
-  std::vector<std::pair<std::size_t, std::string>> near;
-  const std::size_t bound = std::max<std::size_t>(1, wanted.size() / 3);
-  if (wanted.size() <= kMaxName)
-    for (const std::string& name : names)
-      if (const std::size_t d = distance(wanted, name); d <= bound) near.emplace_back(d, name);
-  if (!near.empty()) {
-    std::sort(near.begin(), near.end());
-    std::vector<std::string> nearest;
-    for (auto& [d, name] : near) nearest.push_back(std::move(name));
-    return base::join({": did you mean ", quoted(nearest, 3, " or "), "?"});
-  }
+  if (const std::string nearest = wanted.size() <= kMaxName ? base::suggest(wanted, names) : "";
+      !nearest.empty())
+    return base::join({": did you mean \"", nearest, "\"?"});
   constexpr std::size_t kListed = 8;
   std::sort(names.begin(), names.end());
   const std::string more =
       names.size() > kListed ? base::join({" and ", std::to_string(names.size() - kListed), " more"}) : "";
-  return base::join({": there are ", quoted(names, kListed, ", "), more});
+  return base::join({": there are ", quoted(names, kListed), more});
 }
 
 }  // namespace bulkhead::registry

@@ -1,6 +1,7 @@
 #include "bulkhead/registry.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <random>
 #include <utility>
@@ -10,6 +11,7 @@
 
 namespace bulkhead {
 
+using registry::check_name;
 using registry::invalid;
 using registry::missing;
 using registry::NameTable;
@@ -17,11 +19,6 @@ using registry::Node;
 using registry::Readers;
 
 namespace {
-
-void check_name(std::string_view what, std::string_view name) {
-  if (const auto problem = registry::problem_of_name(name); !problem.empty())
-    invalid(what, name, base::join({"its name ", problem}));
-}
 
 std::uint64_t seed_of(const RegistryOptions& o) {
   if (o.seed != 0) return o.seed;
@@ -103,11 +100,11 @@ BulkheadOptions Registry::Core::completed(BulkheadOptions o, const BulkheadOptio
   return o;
 }
 
-std::shared_ptr<Bulkhead> Registry::Core::make(const Registration& r) const {
+std::shared_ptr<Bulkhead> Registry::Core::make(const Registration& r,
+                                               const std::shared_ptr<Group>& in) const {
   BulkheadOptions o = completed(r.options, std::string_view());
-  if (r.group.empty()) return std::make_shared<Bulkhead>(o);
+  if (!in) return std::make_shared<Bulkhead>(o);
   if (o.gate) invalid("bulkhead", o.name, "both gate and group are given: leave one out");
-  const std::shared_ptr<Group> in = group(r.group);
   o.gate = &in->add({.name = o.name,
                      .guaranteed = r.guaranteed,
                      .max = r.max,
@@ -118,6 +115,7 @@ std::shared_ptr<Bulkhead> Registry::Core::make(const Registration& r) const {
                               .hooks = o.hooks,
                               .measure_service = o.measure_service,
                               .track_holders = o.track_holders,
+                              .measure_occupancy = o.histograms,
                               .clock = o.clock}});
   // The gate lives as long as the bulkhead, and the group as long as the gate; the member goes with the last handle,
   // or at once if the bulkhead cannot be made.
@@ -151,10 +149,11 @@ std::shared_ptr<Bulkhead> Registry::add(const Registration& r) {
   const std::string& name = r.options.name;
   check_name("bulkhead", name);
   const std::lock_guard settings(core.settings);
+  core.let_go({});  // who is gone by now is no longer a member of its group
   std::shared_ptr<Bulkhead> made;
   for (;;) {
     if (auto there = find(name)) return core.adopt(there, r);
-    if (!made) made = core.make(r);
+    if (!made) made = core.make(r, r.group.empty() ? nullptr : core.group(r.group));
     const std::lock_guard lock(core.mutex);
     if (core.find(name)) continue;  // a tenant has come meanwhile
     return core.insert(std::move(made), r).handle();
@@ -197,13 +196,14 @@ std::shared_ptr<Bulkhead> Registry::get_or_create(std::string_view name, std::st
   Core& core = *core_;
   check_name("bulkhead", name);
   std::vector<std::string> types;
+  const std::lock_guard settings(core.settings);
   {
     const std::lock_guard lock(core.mutex);
     if (const Node* const node = core.find(name)) return node->handle();
     if (const auto defaults = core.types.find(type); defaults != core.types.end()) {
       Registration r{.options = defaults->second, .type = std::string(type)};
       r.options.name = name;
-      return core.insert(core.make(r), r).handle();
+      return core.insert(core.make(r, nullptr), r).handle();
     }
     types = registry::keys(core.types);
   }
@@ -212,12 +212,19 @@ std::shared_ptr<Bulkhead> Registry::get_or_create(std::string_view name, std::st
 
 // ---- changing ----
 
+// A mode is what somebody has set, not what a breaker has learnt: it stays unless the settings change it.
+void Registry::Core::update(Bulkhead& bulkhead, const BulkheadOptions& o, const BulkheadOptions& old) {
+  bulkhead.update(o);
+  const BreakerMode before = old.breaker ? old.breaker->mode : BreakerMode::automatic;
+  if (o.breaker && o.breaker->mode != before) bulkhead.breaker()->set_mode(o.breaker->mode);
+}
+
 void Registry::update(std::string_view name, const BulkheadOptions& options) {
   const std::lock_guard settings(core_->settings);
   const auto bulkhead = get(name);
   const BulkheadOptions old = bulkhead->options();
   const BulkheadOptions o = Core::completed(options, old);
-  bulkhead->update(o);
+  Core::update(*bulkhead, o, old);
   if (o.gate && o.max_queue != old.max_queue) bulkhead->resize_queue(o.max_queue);
   core_->changed();
 }
@@ -232,6 +239,16 @@ void Registry::resize_queue(std::string_view name, std::uint32_t max_queue) {
   const std::lock_guard settings(core_->settings);
   get(name)->resize_queue(max_queue);
   core_->changed();
+}
+
+void Registry::Core::let_go(std::vector<std::unique_ptr<Node>> nodes) {
+  std::vector<std::shared_ptr<Bulkhead>> idle;  // outlives the lock
+  const std::lock_guard lock(mutex);
+  for (auto& node : nodes)
+    if (node->bulkhead) leaving.push_back(node->bulkhead);
+  const auto busy = std::partition(leaving.begin(), leaving.end(), [](const auto& b) { return b->idle(); });
+  idle.assign(std::make_move_iterator(leaving.begin()), std::make_move_iterator(busy));
+  leaving.erase(leaving.begin(), busy);
 }
 
 void Registry::reset(std::string_view name) { get(name)->reset_statistics(); }
@@ -258,7 +275,11 @@ bool Registry::remove(std::string_view name, TimePoint until) {
     if (!node->group.empty())
       if (const auto in = find_group(node->group)) in->update(name, {}, node->max);
   }
-  return node->bulkhead->drain(until);
+  const bool drained = node->bulkhead->drain(until);
+  std::vector<std::unique_ptr<Node>> gone;
+  gone.push_back(std::move(node));
+  core.let_go(std::move(gone));
+  return drained;
 }
 
 // ---- groups ----

@@ -18,9 +18,10 @@ const RegistrySnapshot::Entry* RegistrySnapshot::find(std::string_view name) con
 }
 
 // What there is, and what the retired left behind, is of one instant: nobody is missing and nobody counted twice.
-// The bulkheads are then looked at without the lock.
+// The bulkheads are then looked at without that lock; no change of settings comes in between.
 RegistrySnapshot Registry::snapshot() const {
   const Core& core = *core_;
+  const std::lock_guard settings(core.settings);
   RegistrySnapshot s;
   s.taken = core.clock.now();
   std::vector<std::shared_ptr<Group>> groups;

@@ -22,13 +22,37 @@ void Registry::Core::insert_overflow(const std::shared_ptr<TenantSet>& set,
   set->overflow.store(&table.insert(std::move(node)));
 }
 
+// A wrong setting is told now, not to the first tenant that comes; and one that those who live cannot have is told
+// before any of them has it.
+void Registry::Core::try_out(const TenantOptions& options, bool on_the_living) const {
+  registry::check(options);
+  const TenantSet wanted(options);
+  (void)Bulkhead(wanted.overflow_options(clock));
+  (void)Bulkhead(wanted.options_of("*", clock));
+  if (!on_the_living) return;
+  for (const auto& [bulkhead, o] : living(wanted)) bulkhead->check(o);
+}
+
+// Of the set of that name, each with what it shall have. Handles, so that none is retired meanwhile.
+std::vector<std::pair<std::shared_ptr<Bulkhead>, BulkheadOptions>> Registry::Core::living(
+    const TenantSet& wanted) const {
+  std::vector<std::pair<std::shared_ptr<Bulkhead>, BulkheadOptions>> all;
+  const std::lock_guard lock(mutex);
+  const auto set = find_set(wanted.name);
+  if (!set) return all;
+  for (const Node* const node : set->nodes)
+    all.emplace_back(node->handle(), wanted.options_of(node->tenant_id, clock));
+  if (const Node* const shared = set->overflow.load())
+    all.emplace_back(shared->handle(), wanted.overflow_options(clock));
+  return all;
+}
+
 void Registry::define_tenants(const TenantOptions& options) {
   Core& core = *core_;
-  registry::check(options);
   const std::lock_guard settings(core.settings);
+  core.try_out(options);
   auto set = std::make_shared<TenantSet>(options);
   auto overflow = std::make_shared<Bulkhead>(set->overflow_options(core.clock));
-  (void)Bulkhead(set->options_of("*", core.clock));  // a wrong setting is told now, not to the first tenant
   auto node = std::make_unique<Node>(base::join({options.name, "/"}));
   node->set = set;
   {
@@ -45,38 +69,22 @@ void Registry::define_tenants(const TenantOptions& options) {
 
 void Registry::update_tenants(const TenantOptions& options) {
   Core& core = *core_;
-  registry::check(options);
   const std::lock_guard settings(core.settings);
+  core.try_out(options);
   const TenantSet wanted(options);
   auto overflow = std::make_shared<Bulkhead>(wanted.overflow_options(core.clock));
-  (void)Bulkhead(wanted.options_of("*", core.clock));
-
-  // Handles, so that none is retired meanwhile.
-  std::vector<std::pair<std::shared_ptr<Bulkhead>, BulkheadOptions>> living;
-  const auto collect = [&](const TenantSet& set) {
-    living.clear();
-    for (const Node* const node : set.nodes)
-      living.emplace_back(node->handle(), wanted.options_of(node->tenant_id, core.clock));
-    if (const Node* const shared = set.overflow.load())
-      living.emplace_back(shared->handle(), wanted.overflow_options(core.clock));
-  };
   std::shared_ptr<TenantSet> set;
   std::vector<std::string> others;
   {
     const std::lock_guard lock(core.mutex);
     set = core.find_set(options.name);
-    if (set)
-      collect(*set);
-    else
-      others = core.set_names();
+    if (!set) others = core.set_names();
   }
   if (!set) missing("set of tenants", options.name, std::move(others));
-  for (const auto& [bulkhead, o] : living) bulkhead->check(o);
 
-  std::unique_ptr<Node> gone;
+  std::vector<std::unique_ptr<Node>> gone;
   {
     const std::lock_guard lock(core.mutex);
-    collect(*set);  // with those that have come since
     set->options = options;
     set->max.store(options.max_tenants, std::memory_order_relaxed);
     set->max_id_length.store(options.max_id_length, std::memory_order_relaxed);
@@ -87,12 +95,14 @@ void Registry::update_tenants(const TenantOptions& options) {
       core.insert_overflow(set, std::move(overflow));
     else if (shared && options.at_bound == AtBound::reject) {
       set->overflow.store(nullptr);
-      gone = core.table.take(*shared);
+      gone.push_back(core.table.take(*shared));
       core.table.wait();
     }
     core.changed();
   }
-  for (const auto& [bulkhead, o] : living) bulkhead->update(o);
+  // Those that come from now on are made with it.
+  for (const auto& [bulkhead, o] : core.living(wanted)) Core::update(*bulkhead, o, bulkhead->options());
+  core.let_go(std::move(gone));
 }
 
 bool Registry::remove_tenants(std::string_view name) {
@@ -112,6 +122,7 @@ bool Registry::remove_tenants(std::string_view name) {
   }
   for (const auto& node : gone)
     if (node->bulkhead) node->bulkhead->close();
+  core.let_go(std::move(gone));
   return true;
 }
 
@@ -180,6 +191,7 @@ Result<std::shared_ptr<Bulkhead>> Registry::Core::make_tenant(std::string_view t
 
 std::size_t Registry::retire_idle() {
   Core& core = *core_;
+  core.let_go({});
   std::vector<std::unique_ptr<Node>> gone;
   const std::lock_guard lock(core.mutex);
   std::vector<std::shared_ptr<TenantSet>> sets;

@@ -142,6 +142,79 @@ TEST_F(RegistryTest, RemovalFreesTheNameClosesAndWaitsForItsCalls) {
   EXPECT_TRUE(registry.remove("db", clock.now()));
 }
 
+// Nobody has a handle, only a call that is not over: whoever removes it would wait for itself.
+TEST_F(RegistryTest, RemovalDoesNotWaitLongerThanItIsToldEvenIfNobodyHasAHandle) {
+  registry.add_group({.name = "pg", .total = 4});
+  registry.add({.options = {.name = "a"}, .group = "pg", .guaranteed = {.units = 2}});
+  registry.add(plain("b"));
+  registry.define_tenants({.name = "t", .each = {}});
+  auto a = registry.get("a")->acquire(), b = registry.get("b")->acquire(),
+       t = (*registry.tenant("t", "x"))->acquire();
+  EXPECT_FALSE(registry.remove("a", clock.now()));
+  EXPECT_FALSE(registry.remove("b", clock.now()));
+  EXPECT_TRUE(registry.remove_tenants("t"));
+  EXPECT_NE(registry.find_group("pg")->find("a"), nullptr);
+  for (auto* call : {&a, &b, &t}) EXPECT_TRUE((*call)->finish(CallVerdict::success));
+  registry.add({.options = {.name = "a"}, .group = "pg"});  // the old one has gone by now
+}
+
+TEST_F(RegistryTest, AChangeIsMadeAsAWholeOrNotAtAll) {
+  registry.add_group({.name = "pg", .total = 10});
+  registry.add({.options = {.name = "a"}, .group = "pg", .guaranteed = {.units = 8}});
+  const auto old = registry.add(plain("old"));
+  RegistryChange change{.types = {{"api", {.max_concurrent = 3}}},
+                        .add_groups = {{.name = "cpu", .total = 4}},
+                        .resize_groups = {{"pg", 20}},
+                        .add = {{.options = {.name = "b"}, .group = "pg", .guaranteed = {.units = 15}},
+                                {.options = {.name = "c"}, .group = "cpu", .guaranteed = {.units = 4}}},
+                        .update = {{.options = {.name = "a", .execution_timeout = 1s},
+                                    .group = "pg",
+                                    .guaranteed = {.units = 5},
+                                    .criticality = Priority::critical}},
+                        .remove = {"old"},
+                        .add_tenants = {{.name = "t", .each = {}}}};
+  const auto unchanged_by = [&](RegistryChange wrong) {
+    const std::string error = error_of([&] { registry.apply(wrong); });
+    EXPECT_EQ(error, error_of([&] { registry.check(wrong); }));
+    EXPECT_THAT(registry.names(), ElementsAre("a", "old"));
+    EXPECT_EQ(registry.find_group("cpu"), nullptr);
+    EXPECT_EQ(registry.find_group("pg")->total(), 10u);
+    EXPECT_EQ(registry.snapshot().groups[0].find("a")->guaranteed, 8u);
+    EXPECT_TRUE(old->try_acquire());
+    return error;
+  };
+  RegistryChange wrong = change;
+  wrong.add[0].guaranteed.units = 16;  // 5 + 16 of 20
+  EXPECT_THAT(unchanged_by(wrong), HasSubstr("pg"));
+  wrong = change;
+  wrong.add.push_back(plain("old"));
+  wrong.remove.clear();
+  EXPECT_THAT(unchanged_by(wrong), HasSubstr("\"old\": the name is taken"));
+  wrong = change;
+  wrong.update[0].options.fairness = Fairness::barging;
+  EXPECT_THAT(unchanged_by(wrong), HasSubstr("fairness"));
+  wrong = change;
+  wrong.add_tenants[0].max_tenants = 0;
+  EXPECT_THAT(unchanged_by(wrong), HasSubstr("max_tenants"));
+  wrong = change;
+  wrong.remove_groups = {"pg"};
+  EXPECT_THAT(unchanged_by(wrong), HasSubstr("group"));
+  wrong = change;
+  wrong.add[1].options.adaptive = LimiterOptions{};  // no member of a group can
+  EXPECT_THAT(unchanged_by(wrong), HasSubstr("adaptive"));
+
+  registry.apply(change);
+  EXPECT_THAT(registry.names(), ElementsAre("a", "b", "c", "t/*"));
+  const RegistrySnapshot s = registry.snapshot();
+  EXPECT_EQ(s.groups[1].find("a")->guaranteed, 5u);
+  EXPECT_EQ(s.groups[1].find("b")->guaranteed, 15u);
+  EXPECT_EQ(s.groups[0].find("c")->guaranteed, 4u);
+  EXPECT_EQ(s.find("a")->criticality, Priority::critical);
+  EXPECT_EQ(registry.get("a")->options().execution_timeout, 1s);
+  EXPECT_EQ(old->try_acquire().error().reason, Reason::shutdown);
+  EXPECT_EQ(registry.get_or_create("x", "api")->options().max_concurrent, 3u);
+}
+
 TEST_F(RegistryTest, HandlesOutliveTheRegistry) {
   auto own = std::make_unique<Registry>(RegistryOptions{.clock = &clock});
   own->add_group({.name = "pg", .total = 4});
@@ -196,6 +269,8 @@ TEST_F(RegistryTest, AMemberThatIsRemovedLeavesItsShareAtOnceAndItsGroupWithTheL
   EXPECT_THAT(error_of([&] { registry.add({.options = {.name = "a"}, .group = "pg"}); }),
               HasSubstr("already"));
   call->finish(CallVerdict::success);
+  registry.retire_idle();  // the registry itself lets go of it once its calls are over
+  EXPECT_NE(group->snapshot().find("a"), nullptr);
   a.reset();
   EXPECT_EQ(group->snapshot().find("a"), nullptr);
   registry.add({.options = {.name = "a"}, .group = "pg"});

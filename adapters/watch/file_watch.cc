@@ -1,0 +1,243 @@
+#include "file_watch.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+namespace bulkhead::watch {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint32_t kSigns = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE |
+                                 IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+
+// Where the way to a file leads: each directory, and the names in it that decide.
+using Way = std::map<std::string, std::set<std::string>>;
+
+// Step by step, because each step may be a link that is exchanged later. What does not exist yet is waited for where it
+// will be.
+Way way_to(const fs::path& path) {
+  Way way;
+  std::error_code error;
+  fs::path at = "/";
+  std::list<fs::path> rest;
+  for (const fs::path& part : fs::absolute(path, error).relative_path()) rest.push_back(part);
+  for (int links = 0; !rest.empty();) {
+    const fs::path part = rest.front();
+    rest.pop_front();
+    if (part.empty() || part == ".") continue;
+    if (part == "..") {
+      at = at.parent_path();
+      continue;
+    }
+    const fs::path next = at / part;
+    const fs::file_status is = fs::symlink_status(next, error);
+    if (fs::is_symlink(is) && ++links <= 40) {
+      way[at.string()].insert(part.string());
+      const fs::path target = fs::read_symlink(next, error);
+      if (target.is_absolute()) at = "/";
+      auto before = rest.begin();
+      for (const fs::path& step : target.relative_path()) rest.insert(before, step);
+      continue;
+    }
+    if (rest.empty() || !fs::is_directory(is)) {
+      way[at.string()].insert(part.string());
+      break;
+    }
+    at = next;
+  }
+  return way;
+}
+
+// Of what the file says; nothing: it cannot be read.
+std::optional<std::uint64_t> content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  char block[4096];
+  while (file.read(block, sizeof block), file.gcount() > 0)
+    for (std::streamsize i = 0; i < file.gcount(); ++i)
+      hash = (hash ^ static_cast<unsigned char>(block[i])) * 1099511628211U;
+  return hash;
+}
+
+const FileWatchOptions& checked(const FileWatchOptions& o) {
+  const auto wrong = [&](const char* what) {
+    throw std::invalid_argument("watch of \"" + o.path + "\": " + what);
+  };
+  if (o.path.empty()) wrong("path is empty: give the file's");
+  if (!o.on_change) wrong("on_change is empty: say what to do");
+  if (o.debounce.count() < 0) wrong("debounce is negative: give 0 or more");
+  if (o.poll.count() <= 0) wrong("poll is not positive: give more than 0");
+  if (o.tick.count() <= 0) wrong("tick is not positive: give more than 0");
+  return o;
+}
+
+}  // namespace
+
+class FileWatch::Impl {
+ public:
+  explicit Impl(FileWatchOptions options)
+      : options_(checked(options)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (options_.notify) notify_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (options_.notify && notify_ < 0) problem_ = std::string("inotify: ") + std::strerror(errno);
+    // Before the first look, so that nothing comes in between.
+    follow();
+    content_ = content_of(options_.path);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Impl() {
+    stopping_.store(true);
+    ring();
+    thread_.join();
+    if (notify_ >= 0) close(notify_);
+    close(wake_);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void poke() noexcept {
+    poked_.store(true);
+    ring();
+  }
+
+  FileWatchStatus status() const {
+    const std::lock_guard lock(mutex_);
+    FileWatchStatus s{.directories = {}, .problem = problem_, .changes = changes_, .looks = looks_};
+    for (const auto& [directory, names] : way_) s.directories.push_back(directory);
+    if (notify_ < 0) s.directories.clear();
+    return s;
+  }
+
+ private:
+  void ring() const noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto n = write(wake_, &one, sizeof one);
+  }
+
+  // Watches the way as it is now. Again if it has changed meanwhile: a link may be exchanged between look and watch.
+  void follow() {
+    Way way = way_to(options_.path);
+    std::string problem = problem_;
+    for (int tries = 0; notify_ >= 0 && tries < 10; ++tries) {
+      std::map<int, std::set<std::string>> watched;
+      problem.clear();
+      for (const auto& [directory, names] : way) {
+        const int id = inotify_add_watch(notify_, directory.c_str(), kSigns);
+        if (id < 0)
+          problem = directory + ": " + std::strerror(errno);
+        else
+          watched[id].insert(names.begin(), names.end());
+      }
+      for (const auto& [id, names] : watched_)
+        if (!watched.contains(id)) inotify_rm_watch(notify_, id);
+      watched_ = std::move(watched);
+      Way again = way_to(options_.path);
+      if (again == way) break;
+      way = std::move(again);
+    }
+    const std::lock_guard lock(mutex_);
+    way_ = std::move(way);
+    problem_ = std::move(problem);
+  }
+
+  // Whether something happened that may concern the file.
+  bool read_signs() {
+    alignas(inotify_event) char buffer[16 * 1024];
+    bool concerned = false;
+    for (ssize_t n; (n = read(notify_, buffer, sizeof buffer)) > 0;)
+      for (const char* at = buffer; at < buffer + n;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(at);
+        at += sizeof *event + event->len;
+        if (event->mask & (IN_Q_OVERFLOW | IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF)) concerned = true;
+        const auto names = watched_.find(event->wd);
+        if (event->len > 0 && names != watched_.end() && names->second.contains(event->name))
+          concerned = true;
+      }
+    return concerned;
+  }
+
+  void look(bool whatever) {
+    if (options_.notify) follow();
+    const auto content = content_of(options_.path);
+    const bool changed = content != content_ || whatever;
+    {
+      const std::lock_guard lock(mutex_);
+      ++looks_;
+      changes_ += changed;
+    }
+    content_ = content;
+    if (changed) options_.on_change();
+  }
+
+  void run() {
+    Clock::time_point next_look = Clock::now() + options_.poll, next_tick = Clock::now() + options_.tick;
+    std::optional<Clock::time_point> first_sign;
+    while (!stopping_.load()) {
+      const Clock::time_point next = options_.on_tick ? std::min(next_look, next_tick) : next_look;
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+      pollfd fds[2] = {{.fd = wake_, .events = POLLIN, .revents = 0},
+                       {.fd = notify_, .events = POLLIN, .revents = 0}};
+      poll(fds, notify_ >= 0 ? 2 : 1, static_cast<int>(std::clamp<long long>(left, 0, 3'600'000)));
+      if (fds[0].revents) {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const auto n = read(wake_, &count, sizeof count);
+      }
+      const Clock::time_point now = Clock::now();
+      if (fds[1].revents && read_signs()) {
+        if (!first_sign) first_sign = now;
+        next_look = std::min(now + options_.debounce, *first_sign + 4 * options_.debounce);
+      }
+      const bool poked = poked_.exchange(false);
+      if (stopping_.load()) break;
+      if (poked || now >= next_look) {
+        first_sign.reset();
+        next_look = now + options_.poll;
+        look(poked);
+      }
+      if (options_.on_tick && now >= next_tick) {
+        next_tick = now + options_.tick;
+        options_.on_tick();
+      }
+    }
+  }
+
+  const FileWatchOptions options_;
+  const int wake_;
+  int notify_ = -1;
+  std::atomic<bool> stopping_{false}, poked_{false};
+  // The watch's own thread, and the constructor before it.
+  std::map<int, std::set<std::string>> watched_;  // names that matter, by the number of the watch
+  std::optional<std::uint64_t> content_;
+
+  mutable std::mutex mutex_;  // of what follows
+  Way way_;
+  std::string problem_;
+  std::uint64_t changes_ = 0, looks_ = 0;
+  std::thread thread_;
+};
+
+FileWatch::FileWatch(FileWatchOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+FileWatch::~FileWatch() = default;
+void FileWatch::poke() noexcept { impl_->poke(); }
+FileWatchStatus FileWatch::status() const { return impl_->status(); }
+
+}  // namespace bulkhead::watch

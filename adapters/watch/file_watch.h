@@ -1,0 +1,59 @@
+// file_watch.h - tells when a file says something else than before, however that came about.
+//
+//   bulkhead::watch::FileWatch watch({.path = "/etc/shop/bulkhead.yaml", .on_change = [&] { live.reload("watch"); },
+//                                     .on_tick = [&] { live.expire(); }});
+//   std::signal(SIGHUP, [](int) { the_watch->poke(); });
+//
+// Written in place, replaced by a rename (editors, deployment), or by a swap of a symbolic link on the way to it
+// (Kubernetes' ConfigMaps): the directories of all of these are watched, not the file, whose watch dies with it. Where the
+// system tells nothing (network file systems), a look now and then finds it.
+//
+// Threads: one of its own, on which the functions are called, one at a time. They may call poke(), and must not destroy
+//   the watch, whose destructor waits for them.
+// Promises: on_change comes once the file has been quiet for `debounce` (at most four times as long after the first sign),
+//   and only if its content differs from when on_change came last, or from the beginning. A file that is gone is a change, too.
+// Cost: asleep until something happens in those directories, or it is time for a tick or a look.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace bulkhead::watch {
+
+struct FileWatchOptions {
+  std::string path{};
+  std::function<void()> on_change{};
+  std::chrono::milliseconds debounce{250};
+  std::chrono::milliseconds poll{30'000};  // between looks that nothing called for
+  std::function<void()> on_tick{};         // about every `tick`, for what else has to be done now and then
+  std::chrono::milliseconds tick{1'000};
+  bool notify = true;  // false: only looks
+};
+
+struct FileWatchStatus {
+  std::vector<std::string> directories;  // that are watched now
+  std::string problem;                   // why some are not, so that only looks help; empty: none
+  std::uint64_t changes = 0, looks = 0;
+};
+
+class FileWatch {
+ public:
+  explicit FileWatch(FileWatchOptions options);  // std::invalid_argument naming the option
+  ~FileWatch();
+  FileWatch(const FileWatch&) = delete;
+  FileWatch& operator=(const FileWatch&) = delete;
+
+  // on_change comes soon, whatever the file says. May be called from a signal handler.
+  void poke() noexcept;
+  FileWatchStatus status() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bulkhead::watch

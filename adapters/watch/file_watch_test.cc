@@ -1,0 +1,195 @@
+// Real files, in a directory of the test's own. Nobody sleeps: what shall come is waited for, and what shall not come is
+// shown by what comes after it.
+#include "file_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+namespace bulkhead::watch {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using testing::Contains;
+
+class FileWatchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "bulkhead-watch-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = fs::canonical(name);
+  }
+  void TearDown() override {
+    watch_.reset();
+    fs::remove_all(dir_);
+  }
+
+  static void write(const fs::path& path, std::string_view text) { std::ofstream(path) << text; }
+  static std::string read(const fs::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void replace(const fs::path& path, std::string_view text) {  // as editors and deployments do
+    write(dir_ / "new.tmp", text);
+    fs::rename(dir_ / "new.tmp", path);
+  }
+  void start(const fs::path& path,
+             FileWatchOptions o = {.path = {}, .on_change = {}, .debounce = 1ms, .poll = 1h}) {
+    path_ = path;
+    o.path = path.string();
+    o.on_change = [this] {
+      const std::lock_guard lock(mutex_);
+      seen_ = read(path_);
+      ++changes_;
+      changed_.notify_all();
+    };
+    watch_ = std::make_unique<FileWatch>(o);
+  }
+  // Whether on_change has found the file to say this. The time only keeps a broken build from hanging.
+  bool sees(std::string_view text) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 20s, [&] { return seen_ == text; });
+  }
+  int changes() {
+    const std::lock_guard lock(mutex_);
+    return changes_;
+  }
+
+  fs::path dir_, path_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string seen_ = "nothing";
+  int changes_ = 0;
+  std::unique_ptr<FileWatch> watch_;
+};
+
+TEST_F(FileWatchTest, SeesWhatIsWrittenInPlace) {
+  write(dir_ / "c.yaml", "one");
+  start(dir_ / "c.yaml");
+  write(dir_ / "c.yaml", "two");
+  EXPECT_TRUE(sees("two"));
+}
+
+TEST_F(FileWatchTest, SeesEveryReplacementByRename) {
+  write(dir_ / "c.yaml", "one");
+  start(dir_ / "c.yaml");
+  for (const char* text : {"two", "three", "four"}) {
+    replace(dir_ / "c.yaml", text);
+    EXPECT_TRUE(sees(text));  // a watch of the file itself would have died with the first
+  }
+}
+
+// As the kubelet does it: c.yaml -> ..data/c.yaml, ..data -> ..2026_1, and then another ..data is renamed over it.
+TEST_F(FileWatchTest, SeesEverySwapOfAConfigMap) {
+  const auto publish = [&](const std::string& version, std::string_view text) {
+    fs::create_directory(dir_ / version);
+    write(dir_ / version / "c.yaml", text);
+    fs::create_directory_symlink(version, dir_ / "..data_tmp");
+    fs::rename(dir_ / "..data_tmp", dir_ / "..data");
+  };
+  publish("..2026_1", "one");
+  fs::create_symlink("..data/c.yaml", dir_ / "c.yaml");
+  start(dir_ / "c.yaml");
+  EXPECT_THAT(watch_->status().directories, Contains(dir_.string()));
+  publish("..2026_2", "two");
+  EXPECT_TRUE(sees("two"));
+  fs::remove_all(dir_ / "..2026_1");
+  publish("..2026_3", "three");
+  EXPECT_TRUE(sees("three"));
+  fs::remove_all(dir_ / "..2026_2");
+  write(dir_ / "..2026_3" / "c.yaml", "four");
+  EXPECT_TRUE(sees("four"));
+  EXPECT_EQ(watch_->status().problem, "");
+}
+
+TEST_F(FileWatchTest, FollowsLinksToOtherPlacesAndDirectories) {
+  fs::create_directories(dir_ / "a/b");
+  fs::create_directories(dir_ / "other");
+  write(dir_ / "a/b/real.yaml", "one");
+  write(dir_ / "other/real.yaml", "two");
+  fs::create_directory_symlink(dir_ / "a/b", dir_ / "current");  // absolute
+  fs::create_symlink("current/real.yaml", dir_ / "c.yaml");
+  start(dir_ / "c.yaml");
+  replace(dir_ / "a/b/real.yaml", "three");
+  EXPECT_TRUE(sees("three"));
+  fs::create_directory_symlink("other", dir_ / "next");
+  fs::rename(dir_ / "next", dir_ / "current");
+  EXPECT_TRUE(sees("two"));
+  write(dir_ / "other/real.yaml", "four");
+  EXPECT_TRUE(sees("four"));
+}
+
+TEST_F(FileWatchTest, WhatIsNotThereYetIsWaitedForAndWhatGoesIsAChange) {
+  start(dir_ / "sub/c.yaml");
+  fs::create_directory(dir_ / "sub");
+  write(dir_ / "sub/c.yaml", "one");
+  EXPECT_TRUE(sees("one"));
+  fs::remove_all(dir_ / "sub");
+  EXPECT_TRUE(sees(""));
+  fs::create_directory(dir_ / "sub");
+  write(dir_ / "sub/c.yaml", "two");
+  EXPECT_TRUE(sees("two"));
+}
+
+TEST_F(FileWatchTest, TheSameContentIsNoChangeNorAreOtherFiles) {
+  write(dir_ / "c.yaml", "one");
+  start(dir_ / "c.yaml");
+  replace(dir_ / "c.yaml", "one");
+  write(dir_ / "other.yaml", "two");
+  replace(dir_ / "c.yaml", "three");
+  EXPECT_TRUE(sees("three"));
+  EXPECT_EQ(changes(), 1);
+}
+
+TEST_F(FileWatchTest, ManyWritesInARowAreOneChange) {
+  write(dir_ / "c.yaml", "one");
+  start(dir_ / "c.yaml", {.path = {}, .on_change = {}, .debounce = 300ms, .poll = 1h});
+  for (int i = 0; i < 20; ++i) replace(dir_ / "c.yaml", "text " + std::to_string(i));
+  EXPECT_TRUE(sees("text 19"));
+  EXPECT_LE(changes(), 2);  // two if this test was held up for longer than that
+}
+
+TEST_F(FileWatchTest, LooksNowAndThenWhereNothingIsTold) {
+  write(dir_ / "c.yaml", "one");
+  start(dir_ / "c.yaml", {.path = {}, .on_change = {}, .poll = 2ms, .notify = false});
+  EXPECT_TRUE(watch_->status().directories.empty());
+  replace(dir_ / "c.yaml", "two");
+  EXPECT_TRUE(sees("two"));
+}
+
+TEST_F(FileWatchTest, APokeIsAChangeWhateverTheFileSaysAndTicksCome) {
+  write(dir_ / "c.yaml", "one");
+  std::atomic<int> ticks = 0;
+  FileWatchOptions o{.path = {}, .on_change = {}, .poll = 1h};
+  o.on_tick = [&] {
+    ++ticks;
+    ticks.notify_all();
+  };
+  o.tick = 1ms;
+  start(dir_ / "c.yaml", o);
+  watch_->poke();
+  EXPECT_TRUE(sees("one"));
+  for (int n = 0; n < 3; ++n) ticks.wait(n);
+  EXPECT_GE(ticks, 3);
+}
+
+TEST_F(FileWatchTest, SaysWhatIsWrong) {
+  EXPECT_THROW(FileWatch({.path = "", .on_change = [] {}}), std::invalid_argument);
+  EXPECT_THROW(FileWatch({.path = "x"}), std::invalid_argument);
+  EXPECT_THROW(FileWatch({.path = "x", .on_change = [] {}, .poll = 0ms}), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace bulkhead::watch

@@ -1,0 +1,151 @@
+#include "config/override.h"
+
+#include <utility>
+
+#include "base/suggest.h"
+#include "base/text.h"
+#include "config/checks.h"
+#include "config/running.h"
+#include "config/settings.h"
+#include "config/values.h"
+
+namespace bulkhead::config {
+namespace {
+
+using base::join;
+
+Read<Value> wrong(std::string message, std::string hint = "") {
+  return std::unexpected(Complaint{std::move(message), std::move(hint)});
+}
+
+template <class T>
+Read<Value> as_value(Read<T> read, T Value::* member) {
+  if (!read) return std::unexpected(std::move(read.error()));
+  Value value;
+  value.*member = std::move(*read);
+  return value;
+}
+
+Read<Value> within(const Row& row, Read<Value> value, double number, std::string_view text) {
+  if (!value) return value;
+  const bool low = row.above ? number > row.low : number >= row.low;
+  const bool high = row.below ? number < row.high : number <= row.high;
+  if (low && high) return value;
+  return wrong(join({text, " is out of range"}), join({"give ", bounds(row)}));
+}
+
+Read<Value> read(const Row& row, std::string_view text) {
+  const Node node{.kind = Node::Kind::scalar, .text = std::string(text)};
+  switch (row.kind) {
+    case Kind::count:
+    case Kind::size: {
+      auto value = as_value(row.kind == Kind::count ? read_count(node) : read_size(node), &Value::whole);
+      return within(row, value, value ? static_cast<double>(value->whole) : 0, text);
+    }
+    case Kind::number:
+    case Kind::share: {
+      auto value = as_value(row.kind == Kind::number ? read_number(node) : read_share(node), &Value::number);
+      return within(row, value, value ? value->number : 0, text);
+    }
+    case Kind::duration: {
+      auto value = as_value(read_duration(node, row.forever), &Value::span);
+      if (value && value->span == wait_forever) return value;
+      return within(row, value, value ? static_cast<double>(value->span.count()) : 0, text);
+    }
+    case Kind::part:
+      return as_value(read_part(node), &Value::part);
+    case Kind::flag:
+      return as_value(read_flag(node), &Value::flag);
+    case Kind::word:
+      for (std::size_t i = 0; i < row.words.size(); ++i)
+        if (row.words[i] == text) return Value{.whole = i};
+      return wrong(join({quoted(text), " is none of its words"}), join({"give ", bounds(row)}));
+    default:
+      return wrong("cannot be changed by itself at run time",
+                   "override a number, a duration, a share, a flag or a word; change this one in the file");
+  }
+}
+
+// The row of that name, and the struct it is about.
+const Row* find(const Section& section, std::string_view name, void*& target) {
+  for (const Section* s = &section; s; s = s->base) {
+    for (const Row& row : s->rows)
+      if (row.name == name) return &row;
+    if (s->base) target = s->to_base(target);
+  }
+  return nullptr;
+}
+
+std::string_view take_part(std::string_view& path) {
+  const std::size_t dot = path.find('.');
+  const std::string_view part = path.substr(0, dot);
+  path = dot == path.npos ? "" : path.substr(dot + 1);
+  return part;
+}
+
+Read<Value> set(Config& config, std::string_view path, std::string_view text) {
+  const std::string_view map = take_part(path);
+  if (map != "bulkheads" && map != "groups" && map != "tenants")
+    return wrong("cannot be overridden",
+                 "give a setting of bulkheads, groups or tenants, as bulkheads.db.max_queue");
+  const std::string_view name = take_part(path);
+  void* target = nullptr;
+  std::vector<std::string> names;
+  const Row* row = find_row(root_section(), map);
+  row->access.each(&config, [&](std::string_view each, const void* one) {
+    names.emplace_back(each);
+    if (each == name) target = const_cast<void*>(one);  // config is not const
+  });
+  if (!target) {
+    const std::string nearest = base::suggest(name, names);
+    return wrong(join({"there is no ", row->section->name, " ", quoted(name)}),
+                 nearest.empty() ? "" : join({"did you mean ", nearest, "?"}));
+  }
+  const BulkheadConfig* const bulkhead = map == "bulkheads" ? config.find(name) : nullptr;
+  if (bulkhead && !bulkhead->group.empty() && fixed_in_group(path))
+    return wrong("of a member of a group needs a restart", "change it in the file");
+  const Section* section = row->section;
+  for (;;) {
+    const std::string_view part = take_part(path);
+    row = find(*section, part, target);
+    if (!row) {
+      std::vector<std::string> known;
+      for (const Row* r : rows_of(*section)) known.emplace_back(r->name);
+      const std::string nearest = base::suggest(part, known);
+      return wrong(join({"there is no setting ", quoted(part)}),
+                   nearest.empty() ? "bulkhead explain lists them" : join({"did you mean ", nearest, "?"}));
+    }
+    if (!row->live) return wrong("needs a restart", "change it in the file");
+    if (row->kind != Kind::section || path.empty()) break;
+    if (!row->access.look(target)) return wrong(join({"there is no ", part}), "add it in the file");
+    target = row->access.enter(target);
+    section = row->section;
+  }
+  if (!path.empty()) return wrong(join({"there is nothing below ", row->name}));
+  Read<Value> value = read(*row, text);
+  if (value) row->access.set(target, *value);
+  return value;
+}
+
+}  // namespace
+
+std::vector<Problem> set_value(Config& config, std::string_view path, std::string_view value) {
+  auto done = set(config, path, value);
+  if (done) return {};
+  return {{.path = std::string(path),
+           .message = std::move(done.error().message),
+           .hint = std::move(done.error().hint)}};
+}
+
+std::vector<Problem> check_all(const Config& config) {
+  std::vector<Problem> problems;
+  check(config, {.broken = [](std::string_view) { return false; },
+                 .complain =
+                     [&](std::string path, std::string message, std::string hint) {
+                       problems.push_back(
+                           {.path = std::move(path), .message = std::move(message), .hint = std::move(hint)});
+                     }});
+  return problems;
+}
+
+}  // namespace bulkhead::config
