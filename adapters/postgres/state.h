@@ -1,0 +1,79 @@
+// state.h - the inside of a Connection, for its blocking and its asynchronous form.
+#pragma once
+
+#include <libpq-fe.h>
+
+#include <future>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "connection.h"
+
+namespace bulkhead::postgres {
+
+struct Connection::State {
+  State(PGconn* c, const ConnectionOptions& o) : connection(c), options(o) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+
+  PGconn* connection;
+  const ConnectionOptions options;
+  TimePoint deadline = no_deadline;  // of calls that give none
+  // Something was run since it was lent: DISCARD ALL has something to do.
+  bool used = false;
+  bool broken = false;
+  std::unordered_map<std::string, std::string> names;  // of prepared statements, by their text
+
+  std::string preparing;  // asynchronously, at the moment
+
+  // Sends without waiting for the answer; an Error if not even that works.
+  std::optional<Error> send(const Query& query);
+  std::optional<Error> send_prepare(const std::string& name, const std::string& sql);
+  std::optional<Error> send_simple(const std::string& sql);
+  // Takes what has come in. Nothing: more is to come. The last result counts, or the first error.
+  std::optional<Connection::Result> take();
+  Error broke(std::string_view otherwise);
+
+  std::optional<Rows> last;
+  std::optional<Error> failed;
+};
+
+// Starts to connect, without blocking. Null state: not even that was possible.
+std::expected<std::unique_ptr<Connection::State>, Error> begin_connect(const ConnectionOptions& options);
+Error error_of(const PGresult* result);
+
+// Asks the server to cancel what runs on a connection. Blocks for a round trip.
+class Canceller {
+ public:
+  explicit Canceller(PGconn* connection) : cancel_(PQgetCancel(connection)) {}
+  ~Canceller() { PQfreeCancel(cancel_); }
+  Canceller(const Canceller&) = delete;
+  Canceller& operator=(const Canceller&) = delete;
+  bool operator()() const noexcept {
+    char why[256];
+    return cancel_ && PQcancel(cancel_, why, sizeof why) == 1;
+  }
+
+ private:
+  PGcancel* cancel_;
+};
+
+// The same on a thread of its own.
+class Cancelling {
+ public:
+  explicit Cancelling(PGconn* connection);
+  bool over(TimePoint deadline) const;  // waits for it
+
+ private:
+  std::future<void> done_;
+};
+
+// A cancellation that reaches the server before the query does has no effect, so it is asked for again.
+inline constexpr std::chrono::milliseconds kCancelAgain{50};
+
+// What a call that was cut short is told.
+Error interrupted(Error::Kind why, const std::optional<Error>& said);
+
+}  // namespace bulkhead::postgres

@@ -1,0 +1,249 @@
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "bulkhead/histogram.h"
+#include "pool.h"
+
+namespace bulkhead::postgres {
+namespace {
+
+[[noreturn]] void invalid(std::string_view name, const std::string& problem) {
+  throw std::invalid_argument("workloads \"" + std::string(name) + "\": " + problem);
+}
+
+// Units of each workload. Per cents are rounded together (largest remainder), so that 100 % are exactly
+// the total.
+std::vector<std::uint32_t> units_of(const WorkloadsOptions& o) {
+  if (o.workloads.empty()) invalid(o.name, "workloads is empty: give at least one");
+  if (o.instances < 1) invalid(o.name, "instances = 0 is out of range: give 1 or more");
+  std::vector<std::uint32_t> units;
+  std::vector<std::pair<double, std::size_t>> remainders;
+  double percents = 0;
+  std::uint32_t sum = 0;
+  for (const Workload& w : o.workloads) {
+    if ((w.share.percent > 0) == (w.share.units > 0))
+      invalid(o.name, w.name + ".share is " + (w.share.units > 0 ? "given twice" : "missing") +
+                          ": give percent or units");
+    if (w.share.percent > 0 && o.total == 0)
+      invalid(o.name,
+              "total is missing: " + w.name + ".share is in per cent, so say of how many connections");
+    const double exact = w.share.units > 0 ? w.share.units : w.share.percent / 100 * o.total;
+    units.push_back(static_cast<std::uint32_t>(std::floor(exact + 1e-9)));
+    sum += units.back();
+    percents += w.share.percent;
+    if (w.share.percent > 0) remainders.emplace_back(exact - units.back(), units.size() - 1);
+  }
+  if (o.total == 0) return units;
+  std::ranges::stable_sort(remainders, std::greater<>(), [](const auto& r) { return r.first; });
+  if (percents > 100 - 1e-9)
+    for (const auto& [rest, i] : remainders)
+      if (sum < o.total && rest > 1e-9) ++units[i], ++sum;
+  if (sum > o.total)
+    invalid(o.name, "the shares are " + std::to_string(sum) + " connections, above total = " +
+                        std::to_string(o.total) + ": give less, or raise total");
+  return units;
+}
+
+std::uint32_t total_of(const WorkloadsOptions& o) {
+  std::uint32_t sum = 0;
+  for (const std::uint32_t u : units_of(o)) sum += u;
+  return o.elastic ? std::max(o.total, sum) : sum;
+}
+
+PoolOptions pool_options(const WorkloadsOptions& o, const Workload& w, std::uint32_t max) {
+  PoolOptions p = o.pool;
+  p.name = w.name;
+  p.max = max;
+  p.min_idle = w.min_idle;
+  p.gate = w.gate;
+  p.connection = o.connection;
+  p.connection.application_name = w.name;
+  const auto override = [](auto& setting, auto own) {
+    if (own.count() > 0) setting = own;
+  };
+  override(p.connection.statement_timeout, w.statement_timeout);
+  override(p.connection.lock_timeout, w.lock_timeout);
+  override(p.connection.idle_in_transaction_session_timeout, w.idle_in_transaction_session_timeout);
+  return p;
+}
+
+GroupOptions group_options(const WorkloadsOptions& o, const std::vector<std::uint32_t>& units) {
+  GroupOptions g{.name = o.name, .total = total_of(o), .lend = o.lend};
+  for (std::size_t i = 0; i < units.size(); ++i)
+    g.members.push_back({.name = o.workloads[i].name,
+                         .guaranteed = {.units = units[i]},
+                         .max = o.workloads[i].max,
+                         .gate = o.workloads[i].gate});
+  return g;
+}
+
+}  // namespace
+
+std::expected<std::string, Error> check_against_server(const WorkloadsOptions& o, TimePoint deadline) {
+  const std::vector<std::uint32_t> units = units_of(o);
+  ConnectionOptions c = o.connection;
+  c.application_name = o.name + " check";
+  auto connection = Connection::open(c, deadline);
+  if (!connection) return std::unexpected(std::move(connection).error());
+  auto rows = connection->query(
+      "select current_setting('max_connections'), current_setting('superuser_reserved_connections'), "
+      "coalesce(current_setting('reserved_connections', true), '0')",
+      {}, deadline);
+  if (!rows) return std::unexpected(std::move(rows).error());
+  const std::int64_t max = (*rows)[0].integer(0), reserved = (*rows)[0].integer(1) + (*rows)[0].integer(2);
+  const std::int64_t needed = std::int64_t{total_of(o)} * o.instances, allowed = max - reserved;
+  if (needed <= allowed) return std::string();
+  std::string sum;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    sum += (i ? " + " : "") + o.workloads[i].name + " " + std::to_string(units[i]);
+  if (o.elastic) sum = "total";
+  return "workloads \"" + o.name + "\": " + sum + " = " + std::to_string(total_of(o)) + " connections" +
+         (o.instances > 1 ? " x " + std::to_string(o.instances) + " instances = " + std::to_string(needed)
+                          : "") +
+         ", but the server has " + std::to_string(allowed) + " (max_connections = " + std::to_string(max) +
+         ", " + std::to_string(reserved) + " reserved): give at most " +
+         std::to_string(allowed / o.instances) + (o.instances > 1 ? " each" : "") +
+         ", or raise max_connections to " + std::to_string(needed + reserved);
+}
+
+struct Workloads::Inside {
+  std::optional<Group> group;
+  std::optional<ResourceBudget> budget;
+  std::vector<std::unique_ptr<Pool>> pools;
+  std::string unchecked, name;
+};
+
+Workloads::Workloads(WorkloadsOptions o) : inside_(std::make_unique<Inside>()) {
+  const std::vector<std::uint32_t> units = units_of(o);
+  inside_->name = o.name;
+  if (o.check) {
+    const auto problem = check_against_server(
+        o, std::chrono::steady_clock::now() +
+               std::chrono::duration_cast<std::chrono::nanoseconds>(o.pool.connect_timeout));
+    if (!problem)
+      inside_->unchecked = problem.error().message();
+    else if (!problem->empty())
+      throw std::invalid_argument(*problem);
+  }
+  if (o.elastic) {
+    inside_->group.emplace(group_options(o, units));
+    inside_->budget.emplace(total_of(o));
+  }
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const Workload& w = o.workloads[i];
+    PoolOptions p = pool_options(o, w, o.elastic ? total_of(o) : units[i]);
+    if (o.elastic) {
+      p.on = &inside_->group->member(w.name);
+      p.budget = &*inside_->budget;
+    }
+    inside_->pools.push_back(std::make_unique<Pool>(std::move(p)));
+  }
+}
+
+Workloads::~Workloads() {
+  for (const auto& pool : inside_->pools) pool->close();  // all at once, then each waits for its leases
+  inside_->pools.clear();
+}
+
+Pool& Workloads::operator[](std::string_view name) {
+  for (const auto& pool : inside_->pools)
+    if (pool->name() == name) return *pool;
+  invalid(inside_->name, "there is no workload \"" + std::string(name) + "\"");
+}
+
+std::vector<Pool*> Workloads::pools() const {
+  std::vector<Pool*> all;
+  for (const auto& pool : inside_->pools) all.push_back(pool.get());
+  return all;
+}
+
+const Group* Workloads::group() const noexcept { return inside_->group ? &*inside_->group : nullptr; }
+const std::string& Workloads::unchecked() const noexcept { return inside_->unchecked; }
+
+std::uint32_t Workloads::alive() const noexcept {
+  if (inside_->budget) return inside_->budget->alive();
+  std::uint32_t sum = 0;
+  for (const auto& pool : inside_->pools) sum += pool->snapshot().alive;
+  return sum;
+}
+
+// ---- metrics ----
+
+namespace {
+
+// The buckets of the other histograms, in seconds, printed alike everywhere.
+constexpr std::pair<double, const char*> kBounds[] = {
+    {.0005, "0.0005"}, {.001, "0.001"}, {.0025, "0.0025"}, {.005, "0.005"}, {.01, "0.01"},
+    {.025, "0.025"},   {.05, "0.05"},   {.1, "0.1"},       {.25, "0.25"},   {.5, "0.5"},
+    {1, "1.0"},        {2.5, "2.5"},    {5, "5.0"},        {10, "10.0"}};
+
+std::string label(std::string_view text) {
+  std::string s;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') s += '\\';
+    if (c == '\n')
+      s += "\\n";
+    else
+      s += c;
+  }
+  return s;
+}
+
+void head(std::string& out, std::string_view name, std::string_view type, std::string_view help) {
+  out += "# HELP " + std::string(name) + " " + std::string(help) + "\n# TYPE " + std::string(name) + " " +
+         std::string(type) + "\n";
+}
+
+void histogram(std::string& out, const std::string& name, const std::string& pool,
+               const HistogramCounts& counts) {
+  std::uint64_t below = 0;
+  std::size_t bucket = 0;
+  for (const auto& [bound, text] : kBounds) {
+    while (bucket < HistogramCounts::kBuckets && Histogram::upper_bound(bucket) <= bound * 1e9)
+      below += counts.buckets[bucket++];
+    out += name + "_bucket{pool=\"" + pool + "\",le=\"" + text + "\"} " + std::to_string(below) + "\n";
+  }
+  const std::string all = std::to_string(counts.count());
+  out += name + "_bucket{pool=\"" + pool + "\",le=\"+Inf\"} " + all + "\n";
+  out += name + "_sum{pool=\"" + pool + "\"} " + std::to_string(static_cast<double>(counts.sum) / 1e9) + "\n";
+  out += name + "_count{pool=\"" + pool + "\"} " + all + "\n";
+}
+
+}  // namespace
+
+void write_metrics(std::string& out, const std::vector<Pool*>& pools) {
+  std::vector<std::pair<std::string, ResourceSnapshot>> all;
+  for (const Pool* pool : pools) all.emplace_back(label(pool->name()), pool->snapshot());
+  const auto each = [&](const std::string& name, std::string_view type, std::string_view help, auto write) {
+    head(out, name, type, help);
+    for (const auto& [pool, s] : all) write(name, pool, s);
+  };
+  const auto line = [&](const std::string& name, const std::string& pool, const std::string& more,
+                        std::uint64_t value) {
+    out += name + "{pool=\"" + pool + "\"" + more + "} " + std::to_string(value) + "\n";
+  };
+  each("bulkhead_pg_connections", "gauge", "Connections that count at the server, by what they are doing.",
+       [&](const auto& name, const auto& pool, const auto& s) {
+         line(name, pool, ",state=\"used\"", s.used + s.cleaning);
+         line(name, pool, ",state=\"idle\"", s.idle);
+         line(name, pool, ",state=\"connecting\"", s.opening);
+         line(name, pool, ",state=\"closing\"", s.closing);
+       });
+  each("bulkhead_pg_connections_max", "gauge", "Connections there may be.",
+       [&](const auto& name, const auto& pool, const auto& s) { line(name, pool, "", s.max); });
+  each("bulkhead_pg_pending_requests", "gauge", "Calls that wait for a connection.",
+       [&](const auto& name, const auto& pool, const auto& s) { line(name, pool, "", s.gate.waiting); });
+  each("bulkhead_pg_timeouts_total", "counter", "Calls that waited in vain.",
+       [&](const auto& name, const auto& pool, const auto& s) {
+         line(name, pool, "", s.gate.rejected(Reason::timeout) + s.gate.rejected(Reason::deadline));
+       });
+  each("bulkhead_pg_connect_failures_total", "counter", "Connections that could not be opened.",
+       [&](const auto& name, const auto& pool, const auto& s) { line(name, pool, "", s.open_failures); });
+  each("bulkhead_pg_wait_seconds", "histogram", "How long calls waited for a connection.",
+       [&](const auto& name, const auto& pool, const auto& s) { histogram(out, name, pool, s.wait); });
+  each("bulkhead_pg_use_seconds", "histogram", "How long connections were on loan.",
+       [&](const auto& name, const auto& pool, const auto& s) { histogram(out, name, pool, s.use); });
+}
+
+}  // namespace bulkhead::postgres
