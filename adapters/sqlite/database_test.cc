@@ -1,0 +1,141 @@
+// Readers, one writer and deadlines on a real file.
+#include "database.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+namespace bulkhead::sqlite {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+
+// Counts for minutes, unless it is stopped.
+const std::string kSlow =
+    "with recursive n(i) as (select 1 union all select i + 1 from n where i < 1000000000) select count(*) "
+    "from n";
+
+class SqliteDatabase : public testing::Test {
+ protected:
+  SqliteDatabase() {
+    std::string name = (std::filesystem::temp_directory_path() / "bulkhead_sqlite_XXXXXX").string();
+    dir_ = mkdtemp(name.data());
+  }
+  ~SqliteDatabase() override { std::filesystem::remove_all(dir_); }
+  DatabaseOptions options() const {
+    return {
+        .name = "shop", .path = (dir_ / "shop.db").string(), .readers = 3, .reader_gate = {.max_queue = 16}};
+  }
+  std::filesystem::path dir_;
+};
+
+TEST_F(SqliteDatabase, ValuesRowsAndErrors) {
+  Database shop(options());
+  auto w = shop.writer().acquire();
+  ASSERT_TRUE(w) << w.error().message();
+  ASSERT_TRUE((*w)->run("create table items (id integer primary key, name text, price real)"));
+  EXPECT_EQ((*w)->query("insert into items values (?, ?, ?), (2, null, 2)", {1, "O'Hara", 0.5})->affected(),
+            2u);
+  const auto twice = (*w)->query("insert into items values (?, ?, ?)", {1, "again", nullptr});
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().code, 1555);
+  EXPECT_EQ(twice.error().message(), "SQLite 1555: UNIQUE constraint failed: items.id");
+
+  auto r = shop.readers().acquire();
+  ASSERT_TRUE(r) << r.error().message();
+  for (int i = 0; i < 2; ++i) {  // the second time with the statement it has kept
+    const auto rows = (*r)->query("select name, price, id from items where id <= ? order by id", {2});
+    ASSERT_TRUE(rows) << rows.error().message();
+    ASSERT_EQ(rows->size(), 2u);
+    EXPECT_EQ(rows->column(1), "price");
+    EXPECT_EQ((*rows)[0][0], "O'Hara");
+    EXPECT_EQ((*rows)[0].number(1), 0.5);
+    EXPECT_TRUE((*rows)[1].null(0));
+    EXPECT_EQ((*rows)[1].integer(2), 2);
+  }
+  EXPECT_FALSE((*r)->query("delete from items")) << "a reader only reads";
+}
+
+TEST_F(SqliteDatabase, TheDeadlineStopsAQueryAndTheConnectionGoesOn) {
+  Database shop(options());
+  const auto began = steady_clock::now();
+  auto r = shop.readers().acquire({.deadline = began + 50ms});
+  ASSERT_TRUE(r);
+  const auto late = (*r)->query(kSlow);
+  ASSERT_FALSE(late);
+  EXPECT_TRUE(late.error().timed_out()) << late.error().message();
+  EXPECT_LT(steady_clock::now() - began, 10s);
+  r->release();
+  auto again = shop.readers().acquire();
+  EXPECT_EQ((*(*again)->query("select 1"))[0].integer(0), 1);
+  std::stop_source stop;
+  std::jthread stopper([&] { stop.request_stop(); });
+  EXPECT_EQ((*again)->query(kSlow, {}, no_deadline, stop.get_token()).error().kind, Error::Kind::cancelled);
+}
+
+TEST_F(SqliteDatabase, WritersWaitInLineInsteadOfFailingWithBusy) {
+  Database shop(options());
+  ASSERT_TRUE((*shop.writer().acquire())->run("create table t (a int)"));
+  std::atomic<int> failed{0};
+  {
+    std::vector<std::jthread> writers;
+    for (int t = 0; t < 8; ++t)
+      writers.emplace_back([&] {
+        for (int i = 0; i < 25; ++i) {
+          auto w = shop.writer().acquire({.timeout = 60s});
+          if (!w || !(*w)->run("begin immediate; insert into t values (1); commit")) ++failed;
+        }
+      });
+  }
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ((*(*shop.readers().acquire())->query("select count(*) from t"))[0].integer(0), 200);
+  EXPECT_EQ(shop.writer().snapshot().most_alive, 1u);
+}
+
+TEST_F(SqliteDatabase, AnOpenTransactionIsRolledBackOnReturn) {
+  Database shop(options());
+  ASSERT_TRUE((*shop.writer().acquire())->run("create table t (a int)"));
+  ASSERT_TRUE((*shop.writer().acquire())->run("begin; insert into t values (1)"));
+  auto w = shop.writer().acquire({.timeout = 10s});
+  ASSERT_TRUE(w) << w.error().message();
+  EXPECT_FALSE((*w)->in_transaction());
+  EXPECT_EQ((*(*w)->query("select count(*) from t"))[0].integer(0), 0);
+}
+
+TEST_F(SqliteDatabase, SlowReportsFillTheReadersButTheWriterGoesOn) {
+  Database shop(options());
+  ASSERT_TRUE((*shop.writer().acquire())->run("create table t (a int)"));
+  std::stop_source stop;
+  std::vector<std::jthread> reports;
+  for (int i = 0; i < 3; ++i)
+    reports.emplace_back([&] {
+      auto r = shop.readers().acquire();
+      if (r) static_cast<void>((*r)->query(kSlow, {}, no_deadline, stop.get_token()));
+    });
+  while (shop.readers().snapshot().used < 3) std::this_thread::yield();
+  EXPECT_EQ(shop.readers().acquire({.timeout = 1ms}).error().rejection->reason, Reason::timeout);
+  auto w = shop.writer().acquire({.timeout = 0s});
+  ASSERT_TRUE(w) << w.error().message();
+  EXPECT_TRUE((*w)->query("insert into t values (1)"));
+  stop.request_stop();
+}
+
+TEST_F(SqliteDatabase, AFileThatCannotBeOpenedIsTold) {
+  auto o = options();
+  o.path = "/nowhere/shop.db";
+  try {
+    const Database shop(o);
+    FAIL() << "opened";
+  } catch (const std::runtime_error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("unable to open database file"));
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead::sqlite
