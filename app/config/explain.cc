@@ -51,8 +51,11 @@ std::vector<Topic> topics() {
     else
       known->paths.push_back(std::move(r.path));
   }
-  for (Topic& t : all)  // bulkheads are what people look for
-    std::ranges::stable_partition(t.paths, [](const std::string& p) { return p.starts_with("bulkheads."); });
+  for (Topic& t : all) {  // bulkheads are what people look for
+    const auto is_bulkhead = [](const std::string& path) { return path.starts_with("bulkheads."); };
+    const auto first = std::ranges::find_if(t.paths, is_bulkhead);
+    if (first != t.paths.end()) std::rotate(t.paths.begin(), first, first + 1);
+  }
   return all;
 }
 

@@ -79,16 +79,17 @@ struct TenantsConfig {
   std::uint32_t max_id_length = 64;
 };
 
+struct TlsConfig {
+  std::string certificate{}, private_key{};  // PEM files
+};
+
 // As control::ServerOptions of adapters/control.
 struct ControlConfig {
   enum class Anonymous : std::uint8_t { none, viewer };
-  struct Tls {
-    std::string certificate{}, private_key{};  // PEM files
-  };
   std::string unix_socket{};  // path; empty: none
   std::string listen{};       // "127.0.0.1:9920"; empty: no TCP
   std::string tokens_file{};
-  std::optional<Tls> tls{};
+  std::optional<TlsConfig> tls{};
   Anonymous anonymous = Anonymous::viewer;  // what TCP without a token may do
   std::vector<std::string> hosts{};         // further names in Host that are ours
   std::string instance{};                   // empty: the host's name

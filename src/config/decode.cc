@@ -380,9 +380,14 @@ std::string_view line_of(std::string_view text, std::uint32_t line) noexcept {
   return text;
 }
 
+// Stable; std::stable_sort would do, but for a function of libstdc++ that Clang calls deprecated.
 void sort_by_position(std::vector<Problem>& problems) {
-  const auto place = [](const Problem& p) { return p.at ? p.at : Position{UINT32_MAX, 0}; };
-  std::ranges::stable_sort(problems, {}, place);
+  std::vector<std::pair<Position, std::size_t>> order;
+  for (const Problem& p : problems) order.emplace_back(p.at ? p.at : Position{UINT32_MAX, 0}, order.size());
+  std::ranges::sort(order);
+  std::vector<Problem> sorted;
+  for (const auto& [at, i] : order) sorted.push_back(std::move(problems[i]));
+  problems = std::move(sorted);
 }
 
 }  // namespace bulkhead::config

@@ -12,8 +12,8 @@ namespace {
 constexpr double kMostUnits = 268'435'455;  // what a gate can hold
 constexpr double kMostQueue = 2'097'151;    // and its line
 constexpr double kMostCount = 4'294'967'295;
-constexpr double us = 1e3, ms = 1e6, s = 1e9, day = 86400e9;
-constexpr double kLongest = 31 * day;
+constexpr double kMicro = 1e3, kMilli = 1e6, kSecond = 1e9, kDay = 86400e9;  // in nanoseconds
+constexpr double kLongest = 31 * kDay;
 
 // The lambda that names a member, and the row's access to it.
 #define AT(Target, member) field<Target, [](auto& t) -> auto& { return t.member; }>()
@@ -56,7 +56,7 @@ constexpr Row kBreakerRows[] = {
     {.name = "window_calls", .kind = Kind::count, .access = AT(BreakerOptions, window_calls), .low = 1,
      .high = 32'768,
      .says = "How many calls the window holds, with window: calls.", .example = "50"},
-    {.name = "window_time", .kind = Kind::duration, .access = AT(BreakerOptions, window_time), .low = 10 * ms,
+    {.name = "window_time", .kind = Kind::duration, .access = AT(BreakerOptions, window_time), .low = 10 * kMilli,
      .high = kLongest,
      .says = "How far the window reaches back, with window: time.", .example = "30s"},
     {.name = "minimum_calls", .kind = Kind::count, .access = AT(BreakerOptions, minimum_calls), .low = 1,
@@ -106,7 +106,7 @@ constexpr Row kRateRows[] = {
     {.name = "rate", .kind = Kind::count, .access = AT(RateLimiterOptions, rate), .low = 1,
      .high = kMostCount, .required = true,
      .says = "How many calls may begin in each `per`; a call of cost n counts n times.", .example = "500"},
-    {.name = "per", .kind = Kind::duration, .access = AT(RateLimiterOptions, per), .low = us,
+    {.name = "per", .kind = Kind::duration, .access = AT(RateLimiterOptions, per), .low = kMicro,
      .high = kLongest,
      .says = "The time that rate is about.", .example = "1s"},
     {.name = "burst", .kind = Kind::count, .access = AT(RateLimiterOptions, burst), .low = 0,
@@ -131,7 +131,7 @@ constexpr Row kKneeRows[] = {
     {.name = "max_window", .kind = Kind::duration, .access = AT(KneeOptions, max_window), .low = 0,
      .high = kLongest, .above = true,
      .says = "The longest; at least min_window.", .example = "10s"},
-    {.name = "max_quiet", .kind = Kind::duration, .access = AT(KneeOptions, max_quiet), .low = s,
+    {.name = "max_quiet", .kind = Kind::duration, .access = AT(KneeOptions, max_quiet), .low = kSecond,
      .high = kLongest,
      .says = "The longest time between two probes while nothing changes.", .example = "5s"},
 };
@@ -395,7 +395,7 @@ constexpr Row kTenantRows[] = {
     {.name = "at_bound", .kind = Kind::word, .access = AT(TenantsConfig, at_bound), .words = kAtBound,
      .says = "What becomes of a tenant beyond that: it shares one bulkhead with the others, or is rejected.",
      .example = "reject"},
-    {.name = "idle_after", .kind = Kind::duration, .access = AT(TenantsConfig, idle_after), .low = ms,
+    {.name = "idle_after", .kind = Kind::duration, .access = AT(TenantsConfig, idle_after), .low = kMilli,
      .high = kLongest, .forever = true,
      .says = "A tenant without calls for so long can be retired to make room; forever: never.",
      .example = "10m"},
@@ -411,15 +411,15 @@ constexpr Section kTenants{.name = "tenants",
                            .fresh = fresh<TenantsConfig>};
 
 constexpr Row kTlsRows[] = {
-    {.name = "certificate", .kind = Kind::text, .access = AT(ControlConfig::Tls, certificate),
+    {.name = "certificate", .kind = Kind::text, .access = AT(TlsConfig, certificate),
      .required = true, .live = false,
      .says = "The file of the server's certificate chain, PEM.", .example = "/etc/bulkhead/tls.crt"},
-    {.name = "private_key", .kind = Kind::text, .access = AT(ControlConfig::Tls, private_key),
+    {.name = "private_key", .kind = Kind::text, .access = AT(TlsConfig, private_key),
      .required = true, .live = false,
      .says = "The file of its private key, PEM.", .example = "/etc/bulkhead/tls.key"},
 };
 constexpr Section kTls{
-    .name = "tls", .says = "TLS on the TCP port.", .rows = kTlsRows, .fresh = fresh<ControlConfig::Tls>};
+    .name = "tls", .says = "TLS on the TCP port.", .rows = kTlsRows, .fresh = fresh<TlsConfig>};
 
 constexpr Row kControlRows[] = {
     {.name = "unix_socket", .kind = Kind::text, .access = AT(ControlConfig, unix_socket), .live = false,
@@ -462,10 +462,10 @@ constexpr Row kControlRows[] = {
      .high = 1048576, .live = false,
      .says = "The largest request header.", .example = "16KiB"},
     {.name = "request_timeout", .kind = Kind::duration, .access = AT(ControlConfig, request_timeout),
-     .low = 100 * ms, .high = day, .live = false,
+     .low = 100 * kMilli, .high = kDay, .live = false,
      .says = "How long a client may take to send a request.", .example = "5s"},
     {.name = "write_timeout", .kind = Kind::duration, .access = AT(ControlConfig, write_timeout),
-     .low = 100 * ms, .high = day, .live = false,
+     .low = 100 * kMilli, .high = kDay, .live = false,
      .says = "How long a client may take to accept an answer.", .example = "5s"},
     {.name = "history_bulkheads", .kind = Kind::count, .access = AT(ControlConfig, history_bulkheads),
      .low = 0, .high = 65'536, .live = false,
