@@ -82,7 +82,9 @@ std::string_view status(const Row& row) {
   if (row.now->draining) return "draining";
   if (!row.now->enabled) return "disabled";
   if (row.breakers[static_cast<std::size_t>(BreakerState::open)] > 0) return "breaker_open";
-  if (row.now->gate.in_flight >= row.now->gate.max_concurrent) return "saturated";
+  // A member of a group may be allotted nothing while it needs nothing.
+  if (row.now->gate.in_flight > 0 && row.now->gate.in_flight >= row.now->gate.max_concurrent)
+    return "saturated";
   return "ok";
 }
 

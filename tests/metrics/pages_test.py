@@ -115,6 +115,8 @@ class HealthIsJson(unittest.TestCase):
         self.assertAlmostEqual(by_name["search"]["average_execution_seconds"], 0.03)
         self.assertEqual(by_name["search"]["waiting_calls"], 0)
         self.assertEqual(by_name["payments"]["status"], "breaker_open")
+        self.assertEqual(by_name["search"]["status"], "saturated")
+        self.assertEqual(by_name["checkout"]["status"], "ok", "it lent all it has, and needs none")
         self.assertEqual(by_name["payments"]["saturated_seconds"], 0.25)
         self.assertEqual((by_name["orders"]["members"], by_name["orders"]["admitted"]), (2, 12))
         self.assertEqual(json.loads(page("fresh", "json"))["status"], "ok")
