@@ -27,11 +27,12 @@ asio::awaitable<void> visitor(bulkhead::Gate& gate, int number) {
 
 asio::awaitable<void> customer(bulkhead::Bulkhead& payments) {
   // The coroutine runs under the bulkhead, and is cancelled when its time is up.
-  const bulkhead::Result<int> receipt = co_await bulkhead::async_execute(
-      payments, []() -> asio::awaitable<int> { co_return co_await pause(1h), 1; },
-      {.fallback = [](const bulkhead::Cause& why) { return std::puts(why.message().c_str()), 0; },
-       .execution_timeout = 10ms},
-      asio::use_awaitable);
+  auto pay = []() -> asio::awaitable<int> { co_return co_await pause(1h), 1; };
+  bulkhead::CallOptions<int> options{
+      .fallback = [](const bulkhead::Cause& why) { return std::puts(why.message().c_str()), 0; },
+      .execution_timeout = 10ms};
+  const bulkhead::Result<int> receipt =
+      co_await bulkhead::async_execute(payments, std::move(pay), std::move(options), asio::use_awaitable);
   std::printf("receipt %d\n", receipt.value_or(-1));
 }
 

@@ -15,6 +15,8 @@
 // ended: it must not block.
 // Cancellation, executor, work and the end are as in async_acquire.h; an io_context destroyed meanwhile
 // gives the place back.
+// GCC 12 destroys some temporaries of a co_await expression twice: give `fn`, and options with functions in
+// them, names of their own before you co_await, as in examples/asio_coroutines.cc.
 // Cost: a coroutine frame, a stop_source, a timer of the io_context, and a post for the call itself.
 #pragma once
 
