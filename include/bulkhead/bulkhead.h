@@ -91,6 +91,9 @@ struct BulkheadOptions {
   std::chrono::nanoseconds execution_timeout = wait_forever;  // running, for calls that do not say
   double critical_reserve = 0;
   Fairness fairness = Fairness::fifo;  // of a gate
+  // The line is fair between flows, see GateOptions; of gate and pool.
+  std::uint32_t flow_queues = 0, flow_hand = 4;
+  std::uint64_t flow_seed = 0;
   std::optional<BreakerOptions> breaker{};
   std::optional<RateLimiterOptions> rate_limit{};  // tokens are taken by cost; a call never waits for them
   std::optional<LimiterOptions> adaptive{};        // moves the limit between floor and ceiling
@@ -137,6 +140,7 @@ struct CallOptions {
   std::chrono::nanoseconds execution_timeout = gate_default;  // running
   TimePoint deadline = no_deadline;                           // for both together
   std::stop_token stop{};
+  std::uint64_t flow = 0;  // as AcquireOptions
   std::string_view label{};
   std::function<Opinion(const detail::Judged<R>&)> judge{};  // is what it returned a failure?
   std::source_location where = std::source_location::current();
@@ -147,6 +151,7 @@ struct CallOptions {
             .timeout = timeout,
             .deadline = deadline,
             .stop = stop,
+            .flow = flow,
             .label = label,
             .where = where};
   }
@@ -157,7 +162,7 @@ struct BulkheadSnapshot {
   Isolation isolation{};
   bool enabled = true, shadow = false;
   bool draining = false;  // see Bulkhead::set_draining()
-  Snapshot gate;  // counters since reset_statistics(); rejections of every stage
+  Snapshot gate;          // counters since reset_statistics(); rejections of every stage
   std::optional<PoolSnapshot> pool;
   std::optional<BreakerSnapshot> breaker;
   std::optional<RateLimiterSnapshot> rate_limit;
@@ -269,7 +274,7 @@ class Bulkhead {
 
   // In force from the next call on; calls in flight, counters and what breaker and limiter have learnt stay.
   // Policies can be added and taken away. std::invalid_argument if a setting is wrong, or cannot be changed
-  // on a living bulkhead (name, isolation, fairness, critical_reserve, gate, clock): then nothing has changed.
+  // on a living bulkhead (name, isolation, fairness, critical_reserve, flow_*, gate, clock): then nothing has changed.
   // Hooks, judge, measure_service, track_holders, what `pool` says, and whether occupancy is measured, stay as they
   // were made.
   void update(const BulkheadOptions& options);

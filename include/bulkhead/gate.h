@@ -13,7 +13,8 @@
 // Threads: every member may be called from any thread, and from hooks and handlers.
 // Order: FIFO within a priority; a call never overtakes a waiting one of its own or a higher priority
 //   (with Fairness::fifo). When the line is full, an arrival evicts the newest waiter of the lowest tier
-//   below its own. Every kind of acquire decides in this order: shutdown; cancelled (stop already
+//   below its own. With GateOptions::flow_queues a tier's line is fair between flows, and FIFO within each.
+//   Every kind of acquire decides in this order: shutdown; cancelled (stop already
 //   requested); deadline (past, or the predicted wait is too long); admitted; concurrency_limit (no line,
 //   or try_acquire); queue_limit (line full, nobody to evict); timeout (willing to wait 0); wait.
 // Promises: the cap holds at every instant, also across resize. Every call gets exactly one answer. A
@@ -65,6 +66,14 @@ struct GateOptions {
 
   std::chrono::nanoseconds max_barge = std::chrono::microseconds(500);  // see Fairness::adaptive
   double critical_queue_reserve = 0;                                    // the same for the places in line
+  // Fair between flows: within a tier the waiters stand in so many queues, which are served in turn by
+  // cost; each flow (AcquireOptions::flow) is dealt flow_hand of them and joins the shortest. So a noisy
+  // flow waits behind itself. When the line is full, and holds nobody of a lower tier, an arrival evicts
+  // the newest waiter of the longest queue of its own tier, if its flow then has no more in line than
+  // that one's.
+  std::uint32_t flow_queues = 0;   // 0: off; 1 to 1024, 64 is a good number
+  std::uint32_t flow_hand = 4;     // 1 to 16, and at most flow_queues
+  std::uint64_t flow_seed = 0;     // deals other hands; keep it to yourself if callers choose their own keys
   bool measure_service = false;    // sample how long permits are held; lets Reason::deadline predict the wait
   bool track_holders = false;      // remember who holds the permits, for Gate::holders()
   bool measure_occupancy = false;  // Snapshot::occupancy and saturated; looks at the clock twice per call
@@ -79,9 +88,17 @@ struct AcquireOptions {
   std::chrono::nanoseconds timeout = gate_default;  // how long to wait in line; 0 or less: do not wait
   TimePoint deadline = no_deadline;
   std::stop_token stop{};
+  std::uint64_t flow = 0;    // whose call it is, see flow_of(); 0: all that do not say are one flow
   std::string_view label{};  // what Gate::holders() shows, beside the place of the call
   std::source_location where = std::source_location::current();
 };
+
+// The flow of a tenant, a user, a route; never 0. Any other number that tells them apart will do as well.
+constexpr std::uint64_t flow_of(std::string_view name) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash != 0 ? hash : 1;
+}
 
 class AsyncAcquire;
 class Bulkhead;
@@ -261,6 +278,7 @@ class Gate {
   detail::Backing* const backing_;  // where more units may come from: the group; mostly null
   std::unique_ptr<Observers> observers_;
   std::unique_ptr<detail::Meter> meter_;
+  std::unique_ptr<detail::FlowQueues<detail::StdPlatform>> flows_;
   std::atomic<std::int64_t> mean_hold_{0};
   std::atomic<std::uint64_t> double_releases_{0};
   std::atomic<std::uint64_t> hook_errors_{0};

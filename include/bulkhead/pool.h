@@ -71,6 +71,8 @@ struct PoolOptions {
   std::chrono::nanoseconds max_wait = wait_forever;           // in the queue, for work that does not say
   std::chrono::nanoseconds execution_timeout = wait_forever;  // running, for work that does not say
   double critical_reserve = 0;  // share of threads and of queue places only Priority::critical may use
+  std::uint32_t flow_queues = 0, flow_hand = 4;  // of the queue, as GateOptions
+  std::uint64_t flow_seed = 0;
   OnReject on_reject = OnReject::abort;
   Hooks hooks{};
   ContextHooks context{};
@@ -97,6 +99,7 @@ struct SubmitOptions {
   std::chrono::nanoseconds execution_timeout = gate_default;
   TimePoint deadline = no_deadline;  // for queue and execution together
   std::stop_token stop{};
+  std::uint64_t flow = 0;  // as AcquireOptions
   std::string_view label{};
   std::source_location where = std::source_location::current();
 };

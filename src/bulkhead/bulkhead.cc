@@ -36,6 +36,9 @@ GateOptions gate_options(const BulkheadOptions& o, Clock& clock) {
           .critical_reserve = o.critical_reserve,
           .fairness = o.fairness,
           .hooks = o.hooks,
+          .flow_queues = o.flow_queues,
+          .flow_hand = o.flow_hand,
+          .flow_seed = o.flow_seed,
           .measure_service = o.measure_service,
           .track_holders = o.track_holders,
           .measure_occupancy = o.histograms,
@@ -49,6 +52,9 @@ PoolOptions pool_options(const BulkheadOptions& o, Clock& clock) {
   p.max_queue = o.max_queue;
   p.max_wait = o.max_wait;
   p.critical_reserve = o.critical_reserve;
+  p.flow_queues = o.flow_queues;
+  p.flow_hand = o.flow_hand;
+  p.flow_seed = o.flow_seed;
   p.hooks = o.hooks;
   p.measure_service = o.measure_service;
   p.track_holders = o.track_holders;
@@ -219,6 +225,9 @@ void Bulkhead::check(const BulkheadOptions& o) const {
   fixed(o.isolation == old.isolation, "isolation");
   fixed(o.fairness == old.fairness, "fairness");
   fixed(o.critical_reserve == old.critical_reserve, "critical_reserve");
+  fixed(o.flow_queues == old.flow_queues, "flow_queues");
+  fixed(o.flow_hand == old.flow_hand, "flow_hand");
+  fixed(o.flow_seed == old.flow_seed, "flow_seed");
   fixed(o.gate == old.gate, "gate");
   fixed(o.clock == old.clock, "clock");
   bulkhead::check(o, gate_->backing_);

@@ -86,6 +86,7 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
   }
   cost = std::max(options.cost, 1u);
   tier = options.priority;
+  flow = options.flow;
   stage_ = Stage::started;
   Gate& gate = gate_;
   pinned_ = watch_ != nullptr;
@@ -100,13 +101,14 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
   if (decided) {
     stage_ = Stage::over;
     if (watch_) watch_->disarm(gate);
-    gate.announce(*this);
   }
+  // This and the gate may be gone, unless it is decided or somebody is to be told.
+  gate.announce_all(wakes);
+  if (decided) gate.announce(*this);
   if (member) {
-    gate.tell(wakes);
+    gate.tell_lent(wakes);
     gate.unpin();
-  } else {  // this and the gate may be gone, unless somebody is to be told
-    gate.announce_all(wakes);
+  } else {
     Gate::publish_all(wakes);
   }
   return decided;

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "gate/backing.h"
 #include "gate/completions.h"
+#include "gate/flow_queues.h"
 #include "gate/holders.h"
 #include "gate/lending.h"
 #include "gate/member_gate.h"
@@ -68,6 +69,9 @@ void check(const GateOptions& o) {
   };
   check_share("critical_reserve", o.critical_reserve);
   check_share("critical_queue_reserve", o.critical_queue_reserve);
+  check_range(o.name, "flow_queues", o.flow_queues, 0, detail::kMostFlowQueues);
+  if (o.flow_queues > 0)
+    check_range(o.name, "flow_hand", o.flow_hand, 1, std::min(o.flow_queues, detail::kMostFlowHand));
   if (o.max_wait < std::chrono::nanoseconds(0))
     refuse("max_wait", "is negative: give 0 (do not wait) or more");
   if (o.max_barge < std::chrono::nanoseconds(0)) refuse("max_barge", "is negative: give 0 or more");
@@ -128,6 +132,11 @@ Gate::Gate(GateOptions o, const detail::Membership* membership)
       fairness_(o.fairness),
       measure_(o.measure_service),
       backing_(membership ? membership->backing : nullptr) {
+  if (o.flow_queues > 0) {
+    flows_ =
+        std::make_unique<detail::FlowQueues<detail::StdPlatform>>(o.flow_queues, o.flow_hand, o.flow_seed);
+    turnstile_.be_fair_with(*flows_);
+  }
   if (o.measure_occupancy) {
     meter_ = std::make_unique<detail::Meter>();
     turnstile_.measure_with(*meter_);
@@ -326,6 +335,7 @@ Result<Permit> Gate::acquire_slow(const AcquireOptions& options) noexcept {
   Waiter w;
   w.cost = std::max(options.cost, 1u);
   w.tier = options.priority;
+  w.flow = options.flow;
   const auto cancel = [&]() noexcept { withdraw_and_tell(w, Reason::cancelled); };
   // Before it joins the line; should the stop come first, enter() finds it out.
   std::optional<std::stop_callback<decltype(cancel)>> on_stop;

@@ -45,6 +45,7 @@ struct Command {
   int timeout = kDefault;  // steps, or kDefault, kForever
   int deadline = kNone;    // steps from now, or kNone
   Stop stop = Stop::none;
+  std::uint32_t flow = 0;
   Outcome outcome = Outcome::success;
   std::uint32_t n = 0;  // which call (of those eligible, modulo), the new limit, or the steps to advance
 };
@@ -63,6 +64,7 @@ inline std::ostream& operator<<(std::ostream& out, const Command& c) {
       if (c.timeout == kForever) out << ", wait_forever";
       if (c.timeout < kDefault) out << ", timeout " << c.timeout;
       if (c.deadline != kNone) out << ", deadline now" << (c.deadline < 0 ? "" : "+") << c.deadline;
+      if (c.flow != 0) out << ", flow " << c.flow;
       if (c.stop != Stop::none) out << (c.stop == Stop::possible ? ", stop_token" : ", stop requested");
       break;
     case Do::release:
@@ -89,6 +91,7 @@ struct Shape {
   std::uint32_t limit = 1, max_queue = 0, reserve_percent = 0;
   int max_wait = kForever;  // steps
   std::uint32_t max_barge = 2;
+  std::uint32_t flow_queues = 0, flow_hand = 1;
   bool hooks = false, throwing = false, holders = false, measure = false, occupancy = false;
 };
 
@@ -96,6 +99,7 @@ inline std::ostream& operator<<(std::ostream& out, const Shape& s) {
   out << "limit " << s.limit << ", max_queue " << s.max_queue << ", critical_reserve " << s.reserve_percent
       << "%, max_wait ";
   s.max_wait == kForever ? out << "for ever" : out << s.max_wait;
+  if (s.flow_queues > 0) out << ", " << s.flow_queues << " flow queues, hand " << s.flow_hand;
   return out << ", max_barge " << s.max_barge << (s.hooks ? ", hooks" : "")
              << (s.throwing ? " that throw" : "") << (s.holders ? ", holders" : "")
              << (s.measure ? ", measure_service" : "") << (s.occupancy ? ", measure_occupancy" : "");
@@ -122,13 +126,14 @@ struct Kind {
   std::uint32_t one_timed_in;    // how often a call has a timeout or a deadline
   std::uint32_t one_close_in;    // how often a command is close()
   bool measure;
+  bool flows = false;  // several, in a line that is fair between them
 };
 
 inline constexpr Kind kKinds[] = {
-    {"LightCalls", 1, 4, 5, 4, 3, 300, false},
-    {"HeavyCalls", 5, 6, 6, 2, 3, 300, false},
-    {"ShortLives", 3, 3, 3, 3, 2, 40, false},
-    {"MeasuredCalls", 2, 3, 8, 4, 1, 300, true},
+    {"LightCalls", 1, 4, 5, 4, 3, 300, false},         {"HeavyCalls", 5, 6, 6, 2, 3, 300, false},
+    {"ShortLives", 3, 3, 3, 3, 2, 40, false},          {"MeasuredCalls", 2, 3, 8, 4, 1, 300, true},
+    {"LightFlows", 1, 3, 9, 4, 4, 300, false, true},   {"HeavyFlows", 5, 6, 12, 3, 4, 300, false, true},
+    {"MeasuredFlows", 2, 3, 9, 4, 1, 300, true, true},
 };
 
 template <class T, class Make, class Simpler>
@@ -179,6 +184,7 @@ inline Command random_command(const Kind& kind, Dice& dice) {
   if (c.what == Do::acquire) c.timeout = -static_cast<int>(dice.below(2));
   if (dice.one_in(3)) c.stop = dice.one_in(8) ? Stop::requested : Stop::possible;
   if (dice.one_in(3)) c.outcome = Outcome::failure;
+  if (kind.flows && !dice.one_in(3)) c.flow = dice.one_in(2) ? 1 : dice.below(9);  // one is noisy
   c.n = dice.below(12);
   if (c.what == Do::resize) c.n = dice.from(1, kind.most_limit + 2);
   if (c.what == Do::resize_queue) c.n = dice.below(kind.most_queue + 2);
@@ -195,6 +201,7 @@ inline rc::Gen<Command> command(const Kind& kind) {
                               if (c.what != Do::acquire) simpler(s, c, &Command::timeout, kDefault);
                               simpler(s, c, &Command::deadline, kNone);
                               simpler(s, c, &Command::stop, Stop::none);
+                              simpler(s, c, &Command::flow, 0u);
                               simpler(s, c, &Command::outcome, Outcome::success);
                               const std::uint32_t least = c.what == Do::resize ? 1 : 0;
                               if (c.n > least) simpler(s, c, &Command::n, least);
@@ -218,6 +225,10 @@ inline rc::Gen<Shape> shape(const Kind& kind) {
         s.throwing = s.hooks && dice.one_in(6);
         s.holders = dice.one_in(4);
         s.measure = kind.measure;
+        if (kind.flows) {
+          s.flow_queues = dice.from(1, 6);
+          s.flow_hand = dice.from(1, std::min(s.flow_queues, 3u));
+        }
         s.occupancy = dice.one_in(2);
         return s;
       },

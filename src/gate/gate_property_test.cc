@@ -69,6 +69,8 @@ class SideBySide {
                .max_queue = shape.max_queue,
                .reserve_percent = shape.reserve_percent,
                .max_barge = max_barge(),
+               .flow_queues = shape.flow_queues,
+               .flow_hand = shape.flow_hand,
                .now = clock_.now().time_since_epoch().count()},
         gate_(options(fairness)) {}
 
@@ -173,6 +175,8 @@ class SideBySide {
         .critical_reserve = shape_.reserve_percent / 100.0,
         .fairness = fairness,
         .max_barge = nanoseconds(max_barge()),
+        .flow_queues = shape_.flow_queues,
+        .flow_hand = shape_.flow_hand,
         .measure_service = shape_.measure,
         .track_holders = shape_.holders,
         .measure_occupancy = shape_.occupancy,
@@ -226,7 +230,7 @@ class SideBySide {
     if (c.stop != Stop::none) real.stop = std::stop_source();
     if (c.stop == Stop::requested) real.stop.request_stop();
 
-    AcquireOptions o{.priority = c.tier, .cost = c.cost, .stop = real.stop.get_token()};
+    AcquireOptions o{.priority = c.tier, .cost = c.cost, .stop = real.stop.get_token(), .flow = c.flow};
     if (c.timeout != kDefault)
       o.timeout = c.timeout == kForever ? wait_forever : nanoseconds(c.timeout * kStep);
     if (c.deadline != kNone) o.deadline = clock_.now() + nanoseconds(c.deadline * kStep);
@@ -239,7 +243,8 @@ class SideBySide {
         .stopped = c.stop == Stop::requested,
         .timeout = timeout == kForever ? ModelGate::forever : timeout * kStep,
         .deadline = c.deadline == kNone ? ModelGate::forever : model_.now + c.deadline * kStep,
-        .mean_hold = gate_.snapshot().mean_hold.count()};
+        .mean_hold = gate_.snapshot().mean_hold.count(),
+        .flow = c.flow};
 
     switch (c.what) {
       case Do::try_acquire:  // the call without options is a path of its own
@@ -371,7 +376,8 @@ std::string name_of(const testing::TestParamInfo<GateProperty::ParamType>& test)
 INSTANTIATE_TEST_SUITE_P(All, GateProperty,
                          testing::Combine(testing::Values(Fairness::fifo, Fairness::barging,
                                                           Fairness::adaptive),
-                                          testing::Values(&kKinds[0], &kKinds[1], &kKinds[2], &kKinds[3])),
+                                          testing::Values(&kKinds[0], &kKinds[1], &kKinds[2], &kKinds[3],
+                                                          &kKinds[4], &kKinds[5], &kKinds[6])),
                          name_of);
 
 }  // namespace

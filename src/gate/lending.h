@@ -125,8 +125,10 @@ typename Turnstile<P>::Hunger Turnstile<P>::hunger() const noexcept {
   // The costs of the first few; the others count as 1, so that a long line costs no time.
   std::int64_t sum = waiting();
   int looked_at = 0;
-  for (const List& tier : tiers_)
-    for (const Waiter* w = tier.first; w && looked_at < 64; w = w->next, ++looked_at) sum += w->cost - 1;
+  each_waiter([&](const Waiter& w) {
+    sum += w.cost - 1;
+    return ++looked_at < 64;
+  });
   if (sum > room) h.line = static_cast<std::uint32_t>(sum - room);
   return h;
 }

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <ranges>
+#include <tuple>
 #include <vector>
 
 #include "bulkhead/gate.h"
+#include "gate/flow_queues.h"
 
 namespace bulkhead::model {
 
@@ -44,7 +46,9 @@ struct Call {
   std::int64_t timeout;    // ns; forever: no limit
   std::int64_t deadline;   // ns since the epoch; forever: none
   std::int64_t mean_hold;  // ns; 0: unknown
+  std::uint64_t flow = 0;
   std::int64_t since = 0, until = 0;
+  std::uint32_t queue = 0;  // of its tier; always 0 without flows
 };
 
 struct ModelGate {
@@ -55,10 +59,19 @@ struct ModelGate {
   std::uint32_t limit, max_queue, reserve_percent;
   std::int64_t max_barge;
   std::uint32_t queue_reserve_percent = 0;
+  std::uint32_t flow_queues = 0, flow_hand = 0;
   // The state
   std::int64_t now;
   bool closed = false;
   std::vector<Call> running{}, line{};
+  // Flows: when the first of a queue may begin, in units of cost; the same for the tier; and the last
+  // queue served.
+  struct Turn {
+    std::map<std::uint32_t, std::uint64_t> start{};
+    std::uint64_t now = 0, end = 0;
+    std::uint32_t last = 0;
+  };
+  std::map<Priority, Turn> turns{};
   // What has been seen of it
   std::uint64_t released = 0, failed = 0, double_releases = 0;
   std::map<Reason, std::uint64_t> rejected{};
@@ -85,12 +98,68 @@ struct ModelGate {
   }
   bool fits(const Call& c) const { return in_flight() + c.cost <= most(c.tier); }
 
-  auto head() { return std::ranges::min_element(line, {}, &Call::tier); }  // of equals, the oldest
+  auto head() {  // of equals, the oldest
+    if (flow_queues == 0) return std::ranges::min_element(line, {}, &Call::tier);
+    return std::ranges::min_element(line, {}, [this](const Call& c) {
+      Turn& turn = turns[c.tier];
+      const std::uint32_t in_turn = (c.queue + 2 * flow_queues - turn.last - 1) % flow_queues;
+      return std::tuple(c.tier, turn.start[c.queue], in_turn);
+    });
+  }
   bool head_is_starved() {
     return fairness == Fairness::adaptive && !line.empty() && now - head()->since > max_barge;
   }
-  auto ahead(const Call& c) const {
+  std::int64_t ahead(const Call& c) const {
     return std::ranges::count_if(line, [&](const Call& w) { return w.tier <= c.tier; });
+  }
+
+  // ---- flows ----
+
+  std::uint32_t in_queue(Priority tier, std::uint32_t queue) const {
+    return static_cast<std::uint32_t>(
+        std::ranges::count_if(line, [&](const Call& w) { return w.tier == tier && w.queue == queue; }));
+  }
+  std::uint32_t units_in_queue(Priority tier, std::uint32_t queue) const {
+    std::uint32_t units = 0;
+    for (const Call& w : line)
+      if (w.tier == tier && w.queue == queue) units += w.cost;
+    return units;
+  }
+  detail::FlowHand hand(const Call& c) const { return {c.flow, 0, flow_queues, flow_hand}; }
+  std::uint32_t in_hand(const Call& c) const {
+    std::uint32_t sum = 0;
+    for (const std::uint32_t q : hand(c)) sum += in_queue(c.tier, q);
+    return sum;
+  }
+  std::uint32_t shortest(const Call& c) const {
+    if (flow_queues == 0) return 0;
+    const detail::FlowHand dealt = hand(c);
+    return *std::ranges::min_element(dealt, {}, [&](std::uint32_t q) { return units_in_queue(c.tier, q); });
+  }
+  // Those served before it: all of higher tiers, those in its queue, and of each other queue one more
+  // than that.
+  std::int64_t predicted_ahead(const Call& c) const {
+    if (flow_queues == 0) return ahead(c);
+    std::int64_t sum = std::ranges::count_if(line, [&](const Call& w) { return w.tier < c.tier; });
+    const std::uint32_t mine = shortest(c), before = in_queue(c.tier, mine);
+    for (std::uint32_t q = 0; q < flow_queues; ++q)
+      sum += q == mine ? before : std::min(in_queue(c.tier, q), before + 1);
+    return sum;
+  }
+  // Who makes room for `c`, of the lowest tier there is: the newest; with flows, the newest of the
+  // longest queue.
+  const Call* victim(const Call& c) const {
+    if (line.empty()) return nullptr;
+    const Priority lowest = std::ranges::max_element(line, {}, &Call::tier)->tier;
+    std::uint32_t longest = 0;
+    for (std::uint32_t q = 1; q < flow_queues; ++q)
+      if (in_queue(lowest, q) > in_queue(lowest, longest)) longest = q;
+    const auto newest_first = std::views::reverse(line);
+    const Call& found = *std::ranges::find_if(
+        newest_first, [&](const Call& w) { return w.tier == lowest && w.queue == longest; });
+    if (lowest > c.tier) return &found;
+    if (flow_queues == 0 || lowest < c.tier) return nullptr;
+    return in_hand(c) + 1 < in_hand(found) ? &found : nullptr;  // among equals, only to make it fairer
   }
 
   void acquire(Call c) {
@@ -100,19 +169,23 @@ struct ModelGate {
     const bool my_turn = ahead(c) == 0 || (fairness != Fairness::fifo && !head_is_starved());
     if (my_turn && fits(c)) return admit(c);
     if (c.cost > most(c.tier)) return reject(c, Reason::concurrency_limit);
-    if (c.queues && c.deadline != forever && ahead(c) * c.mean_hold > (c.deadline - now) * limit)
+    if (c.queues && c.deadline != forever && predicted_ahead(c) * c.mean_hold > (c.deadline - now) * limit)
       return reject(c, Reason::deadline);
     if (!c.queues || max_queue == 0) return reject(c, Reason::concurrency_limit);
     const bool full = waiting() >= places(c.tier);
-    if (full && ahead(c) == waiting()) return reject(c, Reason::queue_limit);
+    if (full && !victim(c)) return reject(c, Reason::queue_limit);
     if (c.timeout <= 0) return reject(c, Reason::timeout);
-    if (full) {  // the newest of the lowest tier makes room
-      const auto newest_first = std::views::reverse(line);
-      leave(std::ranges::max_element(newest_first, {}, &Call::tier)->id, Reason::evicted);
+    if (full) leave(victim(c)->id, Reason::evicted);
+    c.queue = shortest(c);
+    if (in_queue(c.tier, c.queue) == 0) {  // it saves up nothing
+      Turn& turn = turns[c.tier];
+      turn.start[c.queue] = std::max(turn.start[c.queue], turn.now);
     }
     c.since = now;
     c.until = std::min(c.timeout == forever ? forever : now + c.timeout, c.deadline);
     line.push_back(c);
+    if (flow_queues > 0)
+      serve();  // a flow that has had less may come before a heavy call that does not fit yet
   }
 
   void release(int id, Outcome outcome) {
@@ -135,8 +208,9 @@ struct ModelGate {
   void resize(std::uint32_t new_limit) {
     limit = new_limit;
     for (const Priority tier : {Priority::critical, Priority::normal, Priority::best_effort})
-      for (const Call& c : std::vector(line))
-        if (c.tier == tier && c.cost > most(tier)) leave(c.id, Reason::concurrency_limit);
+      for (std::uint32_t q = 0; q < std::max(flow_queues, 1u); ++q)
+        for (const Call& c : std::vector(line))
+          if (c.tier == tier && c.queue == q && c.cost > most(tier)) leave(c.id, Reason::concurrency_limit);
     serve();
     note(Fact::resize, Priority::normal);
   }
@@ -177,6 +251,12 @@ struct ModelGate {
     while (!line.empty() && fits(*head())) {
       const Call c = *head();
       line.erase(head());
+      Turn& turn = turns[c.tier];
+      turn.now = turn.start[c.queue];
+      turn.start[c.queue] += c.cost;
+      turn.end = std::max(turn.end, turn.start[c.queue]);
+      turn.last = c.queue;
+      settle(c.tier);
       admit(c);
     }
   }
@@ -184,7 +264,11 @@ struct ModelGate {
     const auto w = std::ranges::find(line, id, &Call::id);
     const Call c = *w;
     line.erase(w);
+    settle(c.tier);
     reject(c, reason);
+  }
+  void settle(Priority tier) {  // with nobody left, nobody owes anything
+    if (waiting(tier) == 0) turns[tier].now = turns[tier].end;
   }
   void admit(const Call& c) {
     running.push_back(c);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "bulkhead/detail/turnstile.h"
+#include "gate/flow_queues.h"
 
 namespace bulkhead::detail {
 
@@ -38,6 +39,11 @@ Turnstile<P>::Turnstile(const Setup& setup) noexcept
 
 template <class P>
 Waiter<P>* Turnstile<P>::head() const noexcept {
+  if (flows_) [[unlikely]] {
+    for (std::size_t tier = 0; tier < kPriorities; ++tier)
+      if (Waiter* w = flows_->head(tier)) return w;
+    return nullptr;
+  }
   for (const List& tier : tiers_)
     if (tier.first) return tier.first;
   return nullptr;
@@ -45,20 +51,28 @@ Waiter<P>* Turnstile<P>::head() const noexcept {
 
 template <class P>
 void Turnstile<P>::push(Waiter& w) noexcept {
-  List& list = tiers_[static_cast<std::size_t>(w.tier)];
-  w.next = nullptr;
-  w.prev = list.last;
-  (list.last ? list.last->next : list.first) = &w;
-  list.last = &w;
+  if (flows_) [[unlikely]] {
+    flows_->push(w);
+  } else {
+    List& list = tiers_[static_cast<std::size_t>(w.tier)];
+    w.next = nullptr;
+    w.prev = list.last;
+    (list.last ? list.last->next : list.first) = &w;
+    list.last = &w;
+  }
   w.queued = true;
   line_.store(line_.load(std::memory_order_relaxed) + line::one(w.tier), std::memory_order_release);
 }
 
 template <class P>
-void Turnstile<P>::unlink(Waiter& w) noexcept {
-  List& list = tiers_[static_cast<std::size_t>(w.tier)];
-  (w.prev ? w.prev->next : list.first) = w.next;
-  (w.next ? w.next->prev : list.last) = w.prev;
+void Turnstile<P>::unlink(Waiter& w, bool served) noexcept {
+  if (flows_) [[unlikely]] {
+    flows_->remove(w, served);
+  } else {
+    List& list = tiers_[static_cast<std::size_t>(w.tier)];
+    (w.prev ? w.prev->next : list.first) = w.next;
+    (w.next ? w.next->prev : list.last) = w.prev;
+  }
   w.queued = false;
   if (poked_ == &w) poked_ = nullptr;
 }
@@ -66,7 +80,25 @@ void Turnstile<P>::unlink(Waiter& w) noexcept {
 template <class P>
 void Turnstile<P>::leave(Waiter& w) noexcept {
   line_.store(line_.load(std::memory_order_relaxed) - line::one(w.tier), std::memory_order_release);
-  unlink(w);
+  unlink(w, false);
+}
+
+// Tier by tier; it may leave the line. False: enough.
+template <class P>
+template <class F>
+void Turnstile<P>::each_waiter(F&& f) const noexcept {
+  const auto in_list = [&f](Waiter* w) {
+    for (Waiter* next = nullptr; w; w = next) {
+      next = w->next;
+      if (!f(*w)) return false;
+    }
+    return true;
+  };
+  for (std::size_t tier = 0; tier < kPriorities; ++tier) {
+    if (!in_list(tiers_[tier].first)) return;
+    for (std::uint32_t q = 0; flows_ && q < flows_->size(); ++q)
+      if (!in_list(flows_->first(tier, q))) return;
+  }
 }
 
 template <class P>
@@ -131,7 +163,7 @@ bool Turnstile<P>::admit(Waiter& w, std::int64_t now) noexcept {
     line_.store(l, std::memory_order_release);
     return false;
   }
-  unlink(w);
+  unlink(w, true);
   decide(w, Verdict::admitted);
   return true;
 }
@@ -266,10 +298,10 @@ inline typename Turnstile<P>::Look Turnstile<P>::look(Priority tier, std::uint32
     look.verdict = rejected(Reason::shutdown);
   } else if (!may_queue || max == 0) {
     if (full) look.verdict = rejected(Reason::concurrency_limit);
-  } else if (line_is_full(l, max, tier) && line::below(l, tier) == 0 && cost == 1) {
+  } else if (line_is_full(l, max, tier) && line::below(l, tier) == 0 && cost == 1 && !flows_) {
     // In line are only those this call may neither overtake nor evict, and as many as are allowed. Without
     // fifo it could barge, so it must have been full at the same instant: the word did not change in between.
-    // (A cost above 1 might exceed the limit, which is another reason.)
+    // (A cost above 1 might exceed the limit, which is another reason; and between flows it might evict.)
     if (!loose() || (full && word_.load(std::memory_order_acquire) == w))
       look.verdict = rejected(Reason::queue_limit);
   }
@@ -299,20 +331,23 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
   if (terms.may_queue && terms.mean_hold > 0) {
     const std::uint32_t now_allowed = limit_.load(std::memory_order_relaxed);
     const std::uint32_t limit = now_allowed > 0 ? now_allowed : 1;  // 0: a member whose units are all lent
-    if (static_cast<double>(ahead) * static_cast<double>(terms.mean_hold) / static_cast<double>(limit) >
+    const std::uint32_t before =
+        flows_ ? ahead - line::count(l, static_cast<std::size_t>(w.tier)) + flows_->ahead(w) : ahead;
+    if (static_cast<double>(before) * static_cast<double>(terms.mean_hold) / static_cast<double>(limit) >
         static_cast<double>(terms.time_left))
       return reject(Reason::deadline);
   }
   const std::uint32_t max = max_queue_.load(std::memory_order_relaxed);
   if (!terms.may_queue || max == 0) return reject(Reason::concurrency_limit);
   const bool full = line_is_full(l, max, w.tier);
-  if (full && line::below(l, w.tier) == 0) return reject(Reason::queue_limit);
+  if (full && line::below(l, w.tier) == 0 && !(flows_ && flows_->may_evict(w)))
+    return reject(Reason::queue_limit);
   if (!terms.may_wait || too_late) return reject(Reason::timeout);
 
-  if (full) {  // the newest of the lowest tier makes room
+  if (full) {  // the newest of the lowest tier makes room; with flows, the newest of its longest queue
     std::size_t lowest = kPriorities - 1;
-    while (!tiers_[lowest].last) --lowest;
-    Waiter& victim = *tiers_[lowest].last;
+    while (line::count(l, lowest) == 0) --lowest;
+    Waiter& victim = flows_ ? *flows_->last_of_longest(lowest) : *tiers_[lowest].last;
     leave(victim);
     decide(victim, rejected(Reason::evicted));
     wakes.push(victim);
@@ -441,17 +476,14 @@ void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64
   limit_.store(limit, std::memory_order_release);
   reserve_.store(reserve, std::memory_order_release);
   end();
-  for (List& tier : tiers_) {
-    for (Waiter* w = tier.first; w;) {
-      Waiter* next = w->next;
-      if (hopeless(*w)) {
-        leave(*w);
-        decide(*w, rejected(Reason::concurrency_limit));
-        wakes.push(*w);
-      }
-      w = next;
+  each_waiter([&](Waiter& w) {
+    if (hopeless(w)) {
+      leave(w);
+      decide(w, rejected(Reason::concurrency_limit));
+      wakes.push(w);
     }
-  }
+    return true;
+  });
   attend(now, wakes);
 }
 

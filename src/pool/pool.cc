@@ -40,6 +40,9 @@ GateOptions gate_options(PoolOptions&& o) {
           .critical_reserve = o.critical_reserve,
           .hooks = std::move(o.hooks),
           .critical_queue_reserve = o.critical_reserve,
+          .flow_queues = o.flow_queues,
+          .flow_hand = o.flow_hand,
+          .flow_seed = o.flow_seed,
           .measure_service = o.measure_service,
           .track_holders = o.track_holders,
           .measure_occupancy = o.measure_occupancy,
@@ -82,6 +85,7 @@ AcquireOptions acquire_options(const SubmitOptions& o) {
           .timeout = o.queue_timeout,
           .deadline = o.deadline,
           .stop = o.stop,
+          .flow = o.flow,
           .label = o.label,
           .where = o.where};
 }
@@ -103,7 +107,8 @@ void Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept
     return task.reject(core_->gate.refuse(options.priority, Reason::shutdown));
   const bool decided = task.extras_
                            ? task.AsyncAcquire::start(task.extras_->watch.options())
-                           : task.AsyncAcquire::start({.priority = options.priority, .cost = options.cost});
+                           : task.AsyncAcquire::start(
+                                 {.priority = options.priority, .cost = options.cost, .flow = options.flow});
   if (!decided) return;  // in the queue
   Result<Permit> permit = task.result();
   if (permit) {

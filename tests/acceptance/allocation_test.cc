@@ -77,6 +77,29 @@ TEST(Allocation, NoneByAcquireAdmittedRefusedOrCancelledBefore) {
             0u);
 }
 
+TEST(Allocation, NoneInALineThatIsFairBetweenFlows) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 2, .flow_queues = 64, .measure_occupancy = true}};
+  std::optional<Permit> held = *gate.acquire();
+  class Op final : public AsyncAcquire {
+   public:
+    explicit Op(Gate& g) : AsyncAcquire(g, nullptr) {}
+    void join(std::uint64_t key) { start({.flow = key}); }
+
+   private:
+    void on_decided() noexcept override { const auto permit = result(); }
+  };
+  Op first(gate), evicted(gate), quiet(gate);
+  EXPECT_EQ(allocations_in([&] {
+              first.join(1);
+              evicted.join(1);
+              quiet.join(2);
+              held.reset();
+            }),
+            0u);
+  EXPECT_EQ(gate.snapshot().rejected(Reason::evicted), 1u);
+  EXPECT_EQ(gate.snapshot().released, 3u);
+}
+
 TEST(Allocation, NoneByAThreadThatWaitsAndIsAdmitted) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto holder = gate.acquire();

@@ -84,8 +84,8 @@ MUTANTS = [
            "    decide(victim, rejected(Reason::evicted));\n    wakes.push(victim);",
            "    decide(victim, rejected(Reason::evicted));", "evict"),
     Mutant("evicts_its_equals", SLOW,
-           " && line::below(l, w.tier) == 0) return reject(Reason::queue_limit);",
-           " && line::below(l, w.tier) == 0 && false) return reject(Reason::queue_limit);", "evict_lowest"),
+           "  if (full && line::below(l, w.tier) == 0 && !(flows_",
+           "  if (full && line::below(l, w.tier) == 0 && false && !(flows_", "evict_lowest"),
     Mutant("reserve_closed_to_critical", SLOW,
            "  const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;\n"
            "  if (w.cost > 1) begin();",
@@ -101,7 +101,7 @@ MUTANTS = [
            "(ahead == 0 || (loose() && !starved(head(), now)))", "(ahead == 0 || loose())", "hand_off/adaptive"),
     # ---- resize, close ----
     Mutant("grow_without_serving", SLOW,
-           "      w = next;\n    }\n  }\n  attend(now, wakes);", "      w = next;\n    }\n  }", "grow"),
+           "    return true;\n  });\n  attend(now, wakes);", "    return true;\n  });", "grow"),
     Mutant("shrink_beside_the_word", SLOW,
            "  shift(after - before, now);\n", "  if (after > before) shift(after - before, now);\n", "shrink"),
     Mutant("resize_with_the_wrong_sign", SLOW,
@@ -115,7 +115,7 @@ MUTANTS = [
            "  shift(after - before, now);\n"
            "  limit_.store(limit, std::memory_order_release);\n"
            "  reserve_.store(reserve, std::memory_order_release);\n", "snapshot_resize"),
-    Mutant("hopeless_wait_for_ever", SLOW, "      if (hopeless(*w)) {", "      if (false) {", "hopeless"),
+    Mutant("hopeless_wait_for_ever", SLOW, "    if (hopeless(w)) {", "    if (false) {", "hopeless"),
     Mutant("close_without_waking", SLOW,
            "    decide(*w, rejected(Reason::shutdown));\n    wakes.push(*w);",
            "    decide(*w, rejected(Reason::shutdown));", "close"),

@@ -54,6 +54,7 @@ enum class Variant : std::uint8_t {
   fixed,    // the shape never changes: every bound is exact
   resized,  // limits change all the time
   watched,  // hooks, holders and sampling are on
+  flows,    // the line is fair between flows
 };
 
 class Traffic {
@@ -77,7 +78,7 @@ class Traffic {
         helpers.add([this] { cancel_some(); });
         helpers.add([this] { drain_at_times(); });
         for (int i = 0; i < 2; ++i) helpers.add([this] { read(); });
-        if (variant_ == Variant::resized) helpers.add([this] { resize(); });
+        if (variant_ == Variant::resized || variant_ == Variant::flows) helpers.add([this] { resize(); });
       }
       // Nobody calls any more; those in line are served as the parked permits come back.
       const auto patience = steady_clock::now() + 60s;
@@ -106,6 +107,7 @@ class Traffic {
                   .critical_reserve = reserve_ / double{kLimit},
                   .fairness = fairness,
                   .max_barge = 100us};
+    if (variant == Variant::flows) o.flow_queues = 8, o.flow_hand = 2, o.measure_occupancy = true;
     if (variant != Variant::watched) return o;
     o.measure_service = o.track_holders = true;
     o.hooks = {.on_admit = [this](const Event&) { ++hooked_admits_; },
@@ -127,7 +129,8 @@ class Traffic {
 
   void call(Dice& dice) {
     AcquireOptions o{.priority = static_cast<Priority>(dice.below(3)),
-                     .cost = dice.one_in(4) ? 1 + dice.below(dice.one_in(20) ? 12 : 4) : 1};
+                     .cost = dice.one_in(4) ? 1 + dice.below(dice.one_in(20) ? 12 : 4) : 1,
+                     .flow = dice.one_in(2) ? 1 : dice.below(20)};
     const std::uint32_t patience = dice.below(4);
     if (patience == 0) o.timeout = std::chrono::microseconds(dice.below(200));
     if (patience == 1) o.timeout = std::chrono::milliseconds(dice.below(3));
@@ -393,13 +396,13 @@ TEST_P(GateTraffic, HoldsTheCapAndKeepsTheBooks) {
 }
 
 std::string name_of(const testing::TestParamInfo<GateTraffic::ParamType>& test) {
-  constexpr std::array<const char*, 3> variants{"Fixed", "Resized", "Watched"};
+  constexpr std::array<const char*, 4> variants{"Fixed", "Resized", "Watched", "Flows"};
   return mode_name(std::get<0>(test.param)) + variants[static_cast<std::size_t>(std::get<1>(test.param))];
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GateTraffic,
                          testing::Combine(kAllModes, testing::Values(Variant::fixed, Variant::resized,
-                                                                     Variant::watched)),
+                                                                     Variant::watched, Variant::flows)),
                          name_of);
 
 }  // namespace

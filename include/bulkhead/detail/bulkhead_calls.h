@@ -225,6 +225,7 @@ class Bulkhead::Pooled {
         .execution_timeout = bulkhead_.time_limit(options.execution_timeout),
         .deadline = options.deadline,
         .stop = options.stop,
+        .flow = options.flow,
         .label = options.label,
         .where = options.where};
     Work work{bulkhead_, bulkhead_.clock_.now(), times_, std::move(fn)};

@@ -46,6 +46,8 @@ enum class Fairness : std::uint8_t {
 namespace detail {
 
 class Meter;
+template <class P>
+class FlowQueues;
 
 //  63..32  released: permits given back, mod 2^32
 //  31      always 0
@@ -106,6 +108,7 @@ struct Waiter {
   Priority tier = Priority::normal;
   bool is_thread = true;  // parks; else `complete` is called when it is decided
   void (*complete)(Waiter&) noexcept = nullptr;
+  std::uint64_t flow = 0;  // see FlowQueues
   std::int64_t since = 0;  // ns, when it joined the line; used by Fairness::adaptive
 
   // Guarded by the turnstile's lock until published, the owner's afterwards.
@@ -115,6 +118,7 @@ struct Waiter {
   std::uint32_t in_flight = 0, waiting = 0;                   // the numbers when it was decided
   Waiter* next = nullptr;
   Waiter* prev = nullptr;
+  std::uint32_t queue = 0;  // of FlowQueues
 
   typename P::template Atomic<std::uint32_t> signal{sleeping};
 };
@@ -205,6 +209,7 @@ class Turnstile {
   // given. What try_pass() takes is for its caller to measure. Before the first call, and only if
   // `observed`.
   void measure_with(Meter& meter) noexcept { meter_ = &meter; }
+  void be_fair_with(FlowQueues<P>& flows) noexcept { flows_ = &flows; }  // before the first call
 
   // Gives `cost` units back. False: somebody may be waiting for them, call after_release().
   [[nodiscard]] bool give_back(std::uint32_t cost) noexcept { return put_back(cost) & word::quiet; }
@@ -337,7 +342,9 @@ class Turnstile {
   bool hopeless(const Waiter& w) const noexcept;
   bool line_is_full(std::uint64_t l, std::uint32_t max, Priority tier) const noexcept;
   void push(Waiter& w) noexcept;
-  void unlink(Waiter& w) noexcept;
+  void unlink(Waiter& w, bool served) noexcept;
+  template <class F>
+  void each_waiter(F&& f) const noexcept;
   void leave(Waiter& w) noexcept;
   bool admit(Waiter& w, std::int64_t now) noexcept;
   void decide(Waiter& w, Verdict verdict) noexcept;
@@ -376,7 +383,8 @@ class Turnstile {
   // Guarded by mutex_; line_ is also read without it.
   alignas(64) mutable typename P::Mutex mutex_;
   typename P::template Atomic<std::uint64_t> line_{0};
-  List tiers_[kPriorities];
+  List tiers_[kPriorities];  // the line, unless it is in `flows_`
+  FlowQueues<P>* flows_ = nullptr;
   Waiter* poked_ = nullptr;
   Drain* drains_ = nullptr;
   bool quiet_ = true;                // mirrors the bit of the word
