@@ -6,6 +6,7 @@
 #include "app/config/commands.h"
 #include "app/demo/demo.h"
 #include "app/demo/serve.h"
+#include "app/run/run.h"
 
 namespace {
 
@@ -20,6 +21,7 @@ constexpr const char* kAbout =
     "  bulkhead check bulkhead.yaml  everything that is wrong or unwise in a file\n"
     "  bulkhead explain max_queue    what a setting, a lint rule or a reason means\n"
     "  bulkhead size --rate 200 --latency 50ms --tolerated-wait 100ms\n"
+    "  bulkhead run bulkhead.yaml    its bulkheads as a process, with control plane and dashboard\n"
     "  bulkhead top                  what the bulkheads of a running process are doing\n"
     "  bulkhead set reports --limit 5 --for 15m --reason \"incident 4711\"";
 
@@ -64,6 +66,31 @@ void add_demo(CLI::App& app, demo::DemoOptions& options, demo::ServeOptions& ser
       ->capture_default_str();
 }
 
+constexpr const char* kRun =
+    "The bulkheads of a file as a process, with control plane and dashboard\n"
+    "\n"
+    "Loads the file anew when it changes, and on SIGHUP; a file that is not valid changes nothing.\n"
+    "\n"
+    "Examples:\n"
+    "  bulkhead run bulkhead.yaml\n"
+    "  bulkhead run bulkhead.yaml --unix-socket ./admin.sock --grace 5";
+
+void add_run(CLI::App& app, run::RunOptions& options) {
+  CLI::App* command = app.add_subcommand("run", kRun);
+  command->add_option("FILE", options.file, "The configuration")->required();
+  command->add_option("--listen", options.listen, "Instead of the file's control.listen")
+      ->type_name("ADDRESS");
+  command->add_option("--unix-socket", options.unix_socket, "Instead of the file's control.unix_socket")
+      ->type_name("PATH");
+  command
+      ->add_option("--grace", options.grace,
+                   "Seconds from SIGTERM to the end, in which /readyz says no, 0 to 600")
+      ->check([](const std::string& text) { return cli::check_number(text, 0, 600); })
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_flag("--no-watch", options.no_watch, "Load the file anew only on SIGHUP and bulkhead reload");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -74,6 +101,8 @@ int main(int argc, char** argv) {
   demo::ServeOptions serve_options;
   bool serves = false;
   add_demo(app, demo_options, serve_options, serves);
+  run::RunOptions run_options;
+  add_run(app, run_options);
   const client::Commands commands(app, BULKHEAD_VERSION);
   const auto check = config::add_check(app);
   const auto explain = config::add_explain(app);
@@ -86,6 +115,7 @@ int main(int argc, char** argv) {
       return demo::serve_demo(serve_options, BULKHEAD_VERSION);
     }
     if (app.got_subcommand("demo")) return demo::run_demo(demo_options, BULKHEAD_VERSION);
+    if (app.got_subcommand("run")) return run::run_file(run_options, BULKHEAD_VERSION);
     if (app.got_subcommand("check")) return check();
     if (app.got_subcommand("explain")) return explain();
     if (app.got_subcommand("size")) return size();

@@ -265,7 +265,7 @@ class Top(unittest.TestCase):
                 tmux("send-keys", "+")
                 screen_with("limit 50 -> 55 for 15m; reason:")
                 tmux("send-keys", "busy", "Enter")
-                screen_with("checkout: limit 50 -> 55")
+                screen_with("checkout: limit 50 -> 55", without="reason:")
                 self.assertEqual(demo.get("/v1/bulkheads/checkout")["limit"], 55)
                 tmux("send-keys", "q")
                 screen_with("left")

@@ -1,0 +1,271 @@
+#include "app/run/run.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/json/parse.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "adapters/control/server.h"
+#include "adapters/watch/file_watch.h"
+#include "adapters/yaml/yaml.h"
+#include "app/cli/command_line.h"
+#include "app/client/admin.h"
+#include "app/run/sd_notify.h"
+#include "app/web/assets.h"
+#include "bulkhead/live_config.h"
+
+namespace bulkhead::run {
+namespace {
+
+using control::ConfigPlan;
+using control::Diagnostic;
+
+std::vector<Diagnostic> diagnostics(const std::vector<Problem>& problems) {
+  std::vector<Diagnostic> list;
+  for (const Problem& p : problems)
+    list.push_back(
+        {.pointer = p.path, .message = p.message, .hint = p.hint, .line = p.at.line, .column = p.at.column});
+  return list;
+}
+
+std::string revision_of(const ConfigStatus& status) {
+  return fmt::format("{:08x}", static_cast<std::uint32_t>(status.text_hash ^ status.text_hash >> 32));
+}
+
+void add_lines(ConfigPlan& to, const Plan& plan) {
+  for (const PlanLine& line : plan.lines)
+    (line.effect == PlanLine::Effect::needs_restart ? to.needs_restart : to.changes).push_back(to_text(line));
+}
+
+ConfigPlan plan_of(const ReloadResult& result, const LiveConfig& live) {
+  ConfigPlan plan{.errors = diagnostics(result.problems),
+                  .changes = {},
+                  .needs_restart = {},
+                  .revision = revision_of(live.status())};
+  if (result.ok()) add_lines(plan, result.plan);
+  return plan;
+}
+
+// Everything a file makes: the bulkheads, what keeps them like the file, and the control plane.
+class Process {
+ public:
+  explicit Process(const RunOptions& options)
+      : options_(options), live_(registry_, {.file = options.file, .read = [file = options.file] {
+                                               return config_text(yaml::load(file));
+                                             }}) {}
+
+  LiveConfig& live() noexcept { return live_; }
+
+  void serve(std::string_view version) {
+    const ControlConfig c =
+        live_.running().control.value_or(ControlConfig{.listen = std::string(client::kUsualUrl.substr(7))});
+    control::ServerOptions o{
+        .unix_socket = options_.unix_socket.empty() ? c.unix_socket : options_.unix_socket,
+        .listen = options_.listen.empty() ? c.listen : options_.listen,
+        .tokens_file = c.tokens_file,
+        .anonymous =
+            c.anonymous == ControlConfig::Anonymous::none ? control::Role::none : control::Role::viewer,
+        .hosts = c.hosts,
+        .instance = c.instance,
+        .version = std::string(version),
+        .audit_file = c.audit_file,
+        .max_connections = c.max_connections,
+        .max_local_connections = c.max_local_connections,
+        .max_streams = c.max_streams,
+        .max_body = c.max_body,
+        .max_header = c.max_header,
+        .request_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(c.request_timeout),
+        .write_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(c.write_timeout),
+        .history_bulkheads = c.history_bulkheads,
+        .config = config_file()};
+    if (c.tls) o.certificate = c.tls->certificate, o.private_key = c.tls->private_key;
+    for (const web::Asset& asset : web::assets())
+      o.assets.push_back({asset.path, asset.content_type, asset.gzip, asset.etag});
+    if (const std::string text = explain_last_run(o.audit_file); !text.empty())
+      fmt::print(stderr, "bulkhead run: {}\n", text);
+    server_.emplace(plant(), o);
+    where_ = server_->url() +
+             (o.unix_socket.empty() ? "" : (server_->url().empty() ? "" : " and ") + o.unix_socket);
+  }
+  control::Server& server() noexcept { return *server_; }
+  const std::string& where() const noexcept { return where_; }
+
+  void reload(std::string_view actor) {
+    sd_notify_reloading();
+    const ReloadResult result = live_.reload(actor);
+    if (result.outcome != ReloadResult::Outcome::unchanged) {
+      server_->reloaded(plan_of(result, live_), actor);
+      if (result.ok())
+        fmt::print(stderr, "bulkhead run: {} loaded ({}):\n{}\n", options_.file, actor, to_text(result.plan));
+      else
+        fmt::print(stderr, "bulkhead run: {} is not valid, what ran before still runs ({}):\n{}",
+                   options_.file, actor, to_text(result.problems));
+    }
+    sd_notify(result.ok() ? "READY=1\nSTATUS=running"
+                          : "READY=1\nSTATUS=the file is not valid; the last good one is running");
+  }
+
+ private:
+  // Sizes go through the configuration, so that it knows what runs; what it does not know of (tenants) goes straight.
+  control::Plant plant() {
+    control::Plant plant = control::plant_of(registry_);
+    const auto change = [this](std::string_view name, std::string_view setting, std::uint32_t n,
+                               std::uint32_t in_file) {
+      const std::string path = fmt::format("bulkheads.{}.{}", name, setting);
+      if (n == in_file) {
+        if (live_.revert(path, "control")) return;
+      }
+      // Its end is the control plane's business, which comes before this one.
+      const auto problems = live_.set({.path = path,
+                                       .value = std::to_string(n),
+                                       .ttl = std::chrono::hours(24),
+                                       .reason = "override",
+                                       .actor = "control"});
+      if (!problems.empty()) throw std::invalid_argument(problems.front().message);
+    };
+    plant.resize = [this, change](std::string_view name, std::uint32_t n) {
+      const Config file = live_.file();
+      const BulkheadConfig* const known = file.find(name);
+      known ? change(name, "max_concurrent", n, known->options.max_concurrent) : registry_.resize(name, n);
+    };
+    plant.resize_queue = [this, change](std::string_view name, std::uint32_t n) {
+      const Config file = live_.file();
+      const BulkheadConfig* const known = file.find(name);
+      known ? change(name, "max_queue", n, known->options.max_queue) : registry_.resize_queue(name, n);
+    };
+    return plant;
+  }
+
+  control::ConfigFile config_file() {
+    return {
+        .path = options_.file,
+        .status =
+            [this] {
+              const ConfigStatus s = live_.status();
+              return control::ConfigStatus{
+                  .valid = s.last_reload_successful,
+                  .revision = revision_of(s),
+                  .error = s.problems.empty() ? "" : to_text(s.problems.front()),
+                  .last_success = std::chrono::system_clock::now() +
+                                  std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                                      s.last_success - std::chrono::steady_clock::now())};
+            },
+        .running = [this] { return live_.text(); },
+        .validate = [](const std::string& text) { return diagnostics(yaml::parse(text, "body").problems); },
+        .diff =
+            [this] {
+              const yaml::Loaded loaded = yaml::load(options_.file);
+              ConfigPlan plan{.errors = diagnostics(loaded.problems),
+                              .changes = {},
+                              .needs_restart = {},
+                              .revision = revision_of(live_.status())};
+              if (loaded.ok()) add_lines(plan, live_.preview(loaded.config));
+              return plan;
+            },
+        .reload = [this] { return plan_of(live_.reload("control"), live_); }};
+  }
+
+  const RunOptions& options_;
+  Registry registry_;
+  LiveConfig live_;
+  std::optional<control::Server> server_;
+  std::string where_;
+};
+
+// The next of these signals, or 0 when the time is over.
+int wait_for_signal(const sigset_t& signals, std::chrono::milliseconds at_most) {
+  const timespec time{at_most.count() / 1000, at_most.count() % 1000 * 1'000'000};
+  const int signal = ::sigtimedwait(&signals, nullptr, &time);
+  return signal > 0 ? signal : 0;
+}
+
+void wait_out_grace(const sigset_t& signals, double seconds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (std::chrono::steady_clock::now() < until) {
+    const int signal = wait_for_signal(signals, std::chrono::milliseconds(100));
+    if (signal == SIGINT || signal == SIGTERM) return;  // the second one: no more patience
+  }
+}
+
+}  // namespace
+
+std::string explain_last_run(const std::string& audit_file) {
+  std::ifstream file(audit_file);
+  std::map<std::string, std::string> in_force;
+  bool running = false;
+  for (std::string line; std::getline(file, line);) {
+    boost::system::error_code error;
+    const boost::json::value entry = boost::json::parse(line, error);
+    if (error || !entry.is_object()) continue;  // torn off by the end of that run
+    const auto text = [&](std::string_view name) {
+      const auto* const member = entry.get_object().if_contains(name);
+      return member && member->is_string() ? std::string(member->get_string()) : std::string();
+    };
+    const std::string kind = text("kind"), target = text("target");
+    if (kind == "start") running = true, in_force.clear();
+    if (kind == "stop") running = false;
+    if (kind == "override" || kind == "drain")
+      in_force[target + ' ' + kind] = fmt::format("{}: {} ({})", target, text("text"), text("actor"));
+    if (kind == "revert" || kind == "expired") in_force.erase(target + " override");
+    if (kind == "resume" || kind == "expired") in_force.erase(target + " drain");
+  }
+  if (!running) return "";
+  std::string out = "the last run did not end by itself; the file is in force";
+  for (const auto& [key, what] : in_force) out += "\n  an override ended with it: " + what;
+  return out;
+}
+
+int run_file(const RunOptions& o, std::string_view version) {
+  // Before anything else, so that no signal is lost and no thread but this one gets any.
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int s : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, s);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  Process process(o);
+  const ReloadResult first = process.live().reload("start");
+  if (!first.ok()) {
+    fmt::print(stderr, "{}bulkhead run: {} is not valid\n", to_text(first.problems), o.file);
+    return client::kInvalid;
+  }
+  if (!first.warnings.empty()) fmt::print(stderr, "{}", to_text(first.warnings));
+  try {
+    process.serve(version);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bulkhead run: {}\n", error.what());
+    return cli::kFailure;
+  }
+  fmt::print("bulkhead run: {} bulkheads of {}, control plane at {}\n",
+             process.live().running().bulkheads.size(), o.file, process.where());
+  std::fflush(stdout);
+  sd_notify("READY=1\nSTATUS=running");
+  const bool watchdog = std::getenv("WATCHDOG_USEC") != nullptr;
+  std::atomic<bool> changed{false};
+  std::optional<watch::FileWatch> watch;
+  if (!o.no_watch)
+    watch.emplace(watch::FileWatchOptions{.path = o.file, .on_change = [&changed] { changed = true; }});
+  for (;;) {
+    const int signal = wait_for_signal(signals, std::chrono::milliseconds(200));
+    if (watchdog) sd_notify("WATCHDOG=1");
+    if (signal == SIGHUP)
+      process.reload("SIGHUP");
+    else if (signal != 0) {
+      sd_notify("STOPPING=1");
+      process.server().set_stopping();
+      if (signal == SIGTERM) wait_out_grace(signals, o.grace);
+      return 0;
+    } else if (changed.exchange(false)) {
+      process.reload("watch");
+    }
+  }
+}
+
+}  // namespace bulkhead::run

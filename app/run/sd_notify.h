@@ -1,0 +1,13 @@
+// sd_notify.h - tells the service manager how things stand, without its library.
+#pragma once
+
+#include <string_view>
+
+namespace bulkhead::run {
+
+// "READY=1\nSTATUS=...", as sd_notify(3). False: nobody wants to know, or it could not be told.
+bool sd_notify(std::string_view state) noexcept;
+// RELOADING=1 with the time that systemd asks for.
+bool sd_notify_reloading() noexcept;
+
+}  // namespace bulkhead::run
