@@ -1,5 +1,5 @@
 // What a look-up by name costs: the registry beside a std::unordered_map behind a lock, each giving a shared_ptr.
-// "ratio" is the time of one look-up by that of the registry in the same run, threads and number of names.
+// Compare rows of the same run, `same` and number of threads: the ratio to registry_find is what counts.
 #include <benchmark/benchmark.h>
 
 #include <functional>
