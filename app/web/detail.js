@@ -1,6 +1,6 @@
 // One bulkhead in full: numbers, charts, where each setting comes from, what happened to it.
-import { $, copy, h, setText } from './dom.js';
-import { clock, count, duration, latency, percent, rate, words } from './format.js';
+import { copy, h, setAttr, setText } from './dom.js';
+import { count, duration, latency, percent, rate, words } from './format.js';
 import { breakerLabel, toSettings } from './wire.js';
 import { describeOverride, curl, quote } from './effects.js';
 import { Chart, palette, stack } from './charts.js';
@@ -138,6 +138,7 @@ export class Detail {
       this.loaded = b.name;
     }
     for (const f of this.facts) setText(f.dd, f.read(b));
+    setAttr(this.facts.at(-1).dd, 'title', String(b.total.admitted));
     const events = view.log.filter((e) => e.bulkhead === b.name).slice(0, 50);
     const key = events[0]?.id ?? 0;
     if (this.eventsKey !== `${b.name} ${key}`) {

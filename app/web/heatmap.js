@@ -13,11 +13,10 @@ export class Heatmap {
     this.canvas = h('canvas', { 'aria-hidden': 'true' });
     this.axis = h('canvas', { class: 'heat-axis', 'aria-hidden': 'true' });
     this.sizer = h('div', {}, this.canvas);
-    this.scroll = h('div', { class: 'heat-scroll', tabindex: '-1' }, this.sizer);
+    this.scroll = h('div', { class: 'heat-scroll', tabindex: '0', role: 'application', 'aria-label':
+      'Utilisation heatmap. Arrow keys move by bulkhead and time, Enter opens the bulkhead at that time, Escape leaves.' }, this.sizer);
     this.table = h('tbody');
-    this.root = h('div', { class: 'heat', tabindex: '0', role: 'application', 'aria-label':
-      'Utilisation heatmap. Arrow keys move by bulkhead and time, Enter opens the bulkhead at that time, Escape leaves.' },
-      this.scroll, this.axis);
+    this.root = h('div', { class: 'heat' }, this.scroll, this.axis);
     root.append(this.root, h('div', { class: 'vh' }, h('table', {},
       h('caption', {}, 'Utilisation in the time shown'),
       h('thead', {}, h('tr', {}, ...['Bulkhead', 'Highest utilisation', 'At', 'Rejected', 'Breaker open'].map((t) =>
@@ -26,8 +25,8 @@ export class Heatmap {
     this.cursor = null; // {row, column}
     this.order = [];
     this.orderedAt = -Infinity;
-    this.root.addEventListener('keydown', (e) => this.key(e));
-    this.root.addEventListener('blur', () => this.point(null));
+    this.scroll.addEventListener('keydown', (e) => this.key(e));
+    this.scroll.addEventListener('blur', () => this.point(null));
     this.canvas.addEventListener('pointermove', (e) => this.point(this.at(e), e));
     this.canvas.addEventListener('pointerleave', () => this.point(null));
     this.canvas.addEventListener('click', (e) => this.pick(this.at(e)));

@@ -2,14 +2,15 @@
 //
 //   const history = new History(3, 300);        // the last 15 minutes
 //   history.load(document); history.push(view);
-//   history.cells('checkout', now)              // {used, limit, queue, rejected, open}, oldest first
+//   history.each('checkout', now, 300, (i, used, limit, queue, rejected, open) => ...);   // oldest first
 //
 // Buckets are numbered by absolute time (floor(time / step)) and live in rings, so that a frame is one write and a
-// gap in the stream stays a gap. Per bucket: the most in flight, the lowest limit, the longest line, the sum of the
+// gap in the stream stays a gap. Per bucket: in flight and limit at its fullest, the longest line, the sum of the
 // rejections, whether the breaker was open at all. The names in COLUMNS are those of the wire.
 import { isOpen } from './wire.js';
 
 const BRIDGE = 4; // seconds
+const SECOND = 1; // a frame tells of the second before it
 const COLUMNS = ['used', 'limit', 'queue', 'rejected', 'open'];
 
 export class History {
@@ -40,8 +41,8 @@ export class History {
       const limits = dense(b.limit, doc.count, true);
       const queue = dense(b.queue, doc.count), rejected = dense(b.rejected, doc.count);
       for (let i = Math.max(0, doc.count - this.count); i < doc.count; ++i) {
-        row.at[(first + i) % this.count] = -1; // the server knows better; what came after its answer stays
         if (b.used?.[i] === null || b.used?.[i] === undefined) continue;
+        row.at[(first + i) % this.count] = -1; // the server knows better than the frames did
         this.write(row, first + i, b.used[i], limits[i], queue[i], rejected[i],
           (b.open ?? []).some(([from, to]) => from <= i && i < to));
       }
@@ -50,18 +51,20 @@ export class History {
   }
 
   push(view) {
-    const bucket = this.bucket(view.time), last = this.last;
+    const bucket = this.bucket(view.time - SECOND), last = this.last;
     const sameProcess = last !== null && view.seq > last.seq;
     // A frame a little late leaves no hole: seconds between two frames of one process look like the later one.
-    const bridged = sameProcess && view.time - last.time <= BRIDGE ? this.bucket(last.time) + 1 : bucket;
+    const bridged = sameProcess && view.time - last.time <= BRIDGE ? this.bucket(last.time - SECOND) + 1 : bucket;
     const rejected = new Map();
     for (const b of view.bulkheads) {
       rejected.set(b.name, b.total.rejected);
       const before = sameProcess ? last.rejected.get(b.name) : undefined;
       const news = before === undefined ? 0 : Math.max(0, b.total.rejected - before);
       const row = this.row(b.name), open = isOpen(b.breaker);
+      // The peak may be of a moment with a higher limit: above the limit is only what is so now.
+      const limit = b.inFlight > b.limit ? b.limit : Math.max(b.limit, b.peak);
       for (let skipped = bridged; skipped < bucket; ++skipped) this.write(row, skipped, b.inFlight, b.limit, b.queue, 0, open);
-      this.write(row, bucket, b.peak, b.limit, b.queue, news, open);
+      this.write(row, bucket, b.peak, limit, b.queue, news, open);
     }
     for (const e of view.events) {
       if (CHANGES.has(e.kind) && !this.changes.some((c) => c.time === e.time && c.bulkhead === e.bulkhead)) {
@@ -84,8 +87,10 @@ export class History {
       row.open[i] = open ? 1 : 0;
       return;
     }
-    row.used[i] = Math.max(row.used[i], used);
-    row.limit[i] = Math.min(row.limit[i], limit);
+    if (used * row.limit[i] >= row.used[i] * limit) { // the moment it was fullest, with its limit then
+      row.used[i] = used;
+      row.limit[i] = limit;
+    }
     row.queue[i] = Math.max(row.queue[i], queue);
     row.rejected[i] += rejected;
     if (open) row.open[i] = 1;

@@ -19,7 +19,7 @@ const STALE_MS = 3000, FROZEN_MS = 10_000, LOG = 500;
 const page = {
   latest: null, // newest view
   view: null,   // the one that is shown; older while paused
-  frameAt: 0, clockAhead: 0,
+  frameAt: 0, clockAhead: 0, since: Infinity,
   connection: { state: 'connecting' }, paused: false, missed: 0,
   session: { role: 'viewer', actor: '', writable: false },
   range: 1, pinned: null, log: [], logKind: 'events', audit: [],
@@ -53,12 +53,15 @@ function frame(doc) {
   for (const history of histories.values()) history.push(view);
   tiles.push(view.bulkheads);
   const first = page.latest === null;
+  if (first) page.since = view.time;
   page.latest = view;
   detail.remember(view);
   if (first || restarted) loadHistory();
   if (view.events.length && page.logKind === 'audit') loadAudit();
-  if (page.paused) page.missed += 1;
-  else show(view);
+  if (page.paused) {
+    page.missed += 1;
+    banners(page.view);
+  } else show(view);
   tick();
 }
 
@@ -76,15 +79,17 @@ function show(view) {
 function render() {
   const view = page.view;
   if (!view) return;
-  const [, step, shown] = RANGES[page.range];
+  const [, step, most] = RANGES[page.range];
+  // A young process fills the picture too: as many buckets as there can be data for.
+  const shown = Math.min(most, Math.max(60, Math.ceil(Math.max(view.uptime, view.time - page.since) / step) + 1));
   const none = view.bulkheads.length === 0;
   $('empty').hidden = !none;
   for (const id of ['tiles', 'heat-panel', 'table-panel']) $(id).hidden = none;
   header(view);
   banners(view);
   tiles.update(view.bulkheads);
-  heat.update({ history: historyOf(step), bulkheads: view.bulkheads, now: view.time, shown, pinned: page.pinned });
-  setText($('heat-sub'), `${plural(view.bulkheads.length, 'bulkhead')}, ${RANGES[page.range][0]} in buckets of ${step} s, the most in each`);
+  heat.update({ history: historyOf(step), bulkheads: view.bulkheads, now: view.time - 1, shown, pinned: page.pinned });
+  setText($('heat-sub'), `the last ${duration(Math.min(shown, most) * step)} in buckets of ${step} s, the most in each`);
   table.update({ bulkheads: view.bulkheads, now: view.time, selected: detail.name });
   detail.update(view);
   panels.switches(view, page.session.writable, async (name, on) => {
@@ -105,7 +110,7 @@ function header(view) {
     in_sync: ['in sync', 'ok'], drift: [`drift: ${plural(n, 'override')}`, 'warn'],
     invalid: [`FILE INVALID – running ${revision}`, 'bad'], none: [n ? plural(n, 'override') : 'no file', n ? 'warn' : null],
   }[view.config.state] ?? [view.config.state, null];
-  setText($('revision'), view.config.state === 'invalid' || !revision ? text : `${revision} · ${text}`);
+  setText($('revision'), view.config.state === 'invalid' || !view.config.file || !revision ? text : `${revision} · ${text}`);
   setAttr($('revision'), 'data-tone', tone);
   setAttr($('revision'), 'title', view.config.file || null);
   const title = `${view.bulkheads.filter((b) => b.health === 'bad').length ? '● ' : ''}${view.instance} – Bulkhead`;
@@ -252,10 +257,14 @@ function openMenu(name, button) {
   menu.hidden = false;
   menuOwner = button;
   button.setAttribute('aria-expanded', 'true');
-  const at = button.getBoundingClientRect();
+  placeMenu();
+  menu.querySelector('button').focus();
+}
+function placeMenu() { // beside its button, also while the page scrolls
+  const menu = $('menu'), at = menuOwner?.getBoundingClientRect();
+  if (menu.hidden || !at) return;
   const y = at.bottom + menu.offsetHeight > window.innerHeight ? Math.max(8, at.top - menu.offsetHeight) : at.bottom + 4;
   menu.style.transform = `translate(${Math.max(8, at.right - menu.offsetWidth)}px, ${y}px)`;
-  menu.querySelector('button').focus();
 }
 function closeMenu(back = false) {
   if ($('menu').hidden) return;
@@ -273,7 +282,8 @@ $('menu').addEventListener('keydown', (e) => {
   e.preventDefault();
 });
 document.addEventListener('pointerdown', (e) => { if (!$('menu').contains(e.target) && !menuOwner?.contains(e.target)) closeMenu(); });
-window.addEventListener('scroll', () => closeMenu(), { passive: true });
+window.addEventListener('scroll', placeMenu, { passive: true });
+window.addEventListener('resize', placeMenu);
 
 function togglePause() {
   page.paused = !page.paused;

@@ -50,7 +50,8 @@ export function sentence(group, loan) {
 function matrix(g) {
   const lenders = [...new Set(g.loans.map((l) => l.lender || NOBODY))].slice(0, MATRIX_MAX);
   const borrowers = [...new Set(g.loans.map((l) => l.borrower))].slice(0, MATRIX_MAX);
-  const cell = 34, left = 116, top = 96, most = Math.max(...g.loans.map((l) => l.units));
+  const longest = Math.max(...borrowers.map((b) => Math.min(16, b.length)));
+  const cell = 34, left = 116, top = 30 + Math.round(longest * 4.3), most = Math.max(...g.loans.map((l) => l.units));
   const short = (name) => (name.length > 16 ? name.slice(0, 15) + '…' : name);
   const parts = [svg('text', { x: 0, y: 12 }, 'lends ↓  borrows →')];
   borrowers.forEach((b, i) => parts.push(svg('text', { transform: `translate(${left + i * cell + cell / 2 + 4} ${top - 6}) rotate(-40)` }, short(b), svg('title', {}, b))));

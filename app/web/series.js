@@ -35,7 +35,7 @@ export class Series {
 
   // The frame's rates are per second: over the time since the last frame they are counts.
   push(b, time) {
-    const at = Math.floor(time / this.step);
+    const at = Math.floor((time - 1) / this.step); // a frame tells of the second before it
     const elapsed = this.last === null ? 1 : Math.min(5, Math.max(0, time - this.last));
     this.last = time;
     let bucket = this.buckets.at(-1);
@@ -45,7 +45,7 @@ export class Series {
       while (this.buckets.length && this.buckets[0].at <= at - this.count) this.buckets.shift();
     }
     bucket.used = Math.max(bucket.used, b.peak);
-    bucket.limit = Math.min(bucket.limit, b.limit);
+    bucket.limit = b.limit;
     bucket.configured = b.configured;
     bucket.queue = Math.max(bucket.queue, b.queue);
     bucket.rate = b.rate;

@@ -101,7 +101,7 @@ const cellsOf = (history, name, now, shown) => {
   return cells;
 };
 const frame = (seq, time, more = {}, rejected = 0) =>
-  toView({ seq, time, bulkheads: [bulkhead({ peak: 0, total: { rejected }, ...more })], events: more.events });
+  toView({ seq, time: time + 1, bulkheads: [bulkhead({ peak: 0, total: { rejected }, ...more })], events: more.events });
 
 test('history: what the server remembers, then what the frames add', () => {
   const history = new History(1, 10);
@@ -116,7 +116,7 @@ test('history: what the server remembers, then what the frames add', () => {
   assert.deepEqual(history.summary('db', 1005.2, 6), { peak: 1.05, peakColumn: 3, rejected: 7, open: 1 });
 });
 
-test('history: in a bucket of three seconds the most, the longest, the sum, and the lowest limit', () => {
+test('history: in a bucket of three seconds the fullest moment, the longest line, the sum', () => {
   const history = new History(3, 10);
   history.push(frame(1, 999, { in_flight: 1, peak: 9 }, 0));
   history.push(frame(2, 1000, { in_flight: 5, limit: 40, queue: 1 }, 2));
@@ -133,6 +133,13 @@ test('history: a late frame leaves no hole, a lost connection does, a new proces
   assert.deepEqual(cellsOf(history, 'db', 1013.1, 3).map((c) => c?.[0]), [undefined, undefined, 3]);
   history.push(frame(1, 1015, { in_flight: 4 }, 2));
   assert.equal(history.cell('db', 1015, 1, 0).rejected, 0);
+});
+
+test('history: a peak above a limit that moved is full, calls in flight above it are above it', () => {
+  const history = new History(1, 10);
+  history.push(frame(1, 1000, { in_flight: 8, peak: 13, limit: 10 }));
+  history.push(frame(2, 1001, { in_flight: 12, peak: 13, limit: 10 }));
+  assert.deepEqual(cellsOf(history, 'db', 1001, 2).map(([used, limit]) => used / limit), [1, 1.3]);
 });
 
 test('history: rings forget what is older than they are long', () => {
@@ -152,7 +159,7 @@ test('history: changes are kept once, those of breakers and limits are not rules
 
 test('series: history and frames in one set of columns, holes are null', () => {
   const series = new Series(12, 300);
-  series.push(view({ in_flight: 9, peak: 11, rejected: { timeout: 2 }, service: [0.1, 0.2, 0.3] }), 1212);
+  series.push(view({ in_flight: 9, peak: 11, rejected: { timeout: 2 }, service: [0.1, 0.2, 0.3] }), 1213);
   series.load({ end: 1200, step: 12, count: 3, bulkheads: [{ name: 'db', used: [1, null, 3], limit: [[0, 20]], rate: [5, null, 7],
     wait: { p50: [0, null, 0.1], p90: [0, null, 0.2], p99: [0, null, 0.3] }, reasons: { queue_limit: [[2, 6]] }, open: [[2, 3]] }] });
   const c = series.columns();

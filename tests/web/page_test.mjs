@@ -1,0 +1,357 @@
+// The dashboard in a real Chromium, against a running process with real bulkheads (shop.cc). SHOP names that program.
+import assert from 'node:assert/strict';
+import { createServer, request } from 'node:http';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { disposeAll, eventually, launch, live, open, Process, row, TOKEN } from './harness.mjs';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const SHOP = process.env.SHOP;
+
+let browser, shop;
+before(async () => {
+  browser = await launch();
+  shop = await new Process(SHOP, []).start();
+});
+after(async () => {
+  await browser?.close();
+  await disposeAll();
+});
+
+async function closes(page, expected = []) {
+  assert.deepEqual(page.complaints, expected, 'the console was silent');
+  await page.context().close();
+}
+
+// Evaluated by the test, not by the page: the page's CSP lets nobody else in.
+async function assertAccessible(page, what) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => window.axe.run({ exclude: ['tbody tr:nth-child(n + 15)'] }, { resultTypes: ['violations'] }));
+  const grave = violations.filter((v) => v.impact === 'serious' || v.impact === 'critical');
+  assert.deepEqual(grave.map((v) => `${v.id}: ${v.nodes.map((n) => `${n.target} ${n.failureSummary}`).slice(0, 3).join('; ')}`), [], what);
+}
+
+const shownNumber = async (page, name, column) => (await row(page, name).locator(`.c-${column}`).innerText()).replace(/\s+/g, ' ').trim();
+
+async function openMenu(page, name) {
+  await row(page, name).locator('.more').click();
+  return page.locator('#menu');
+}
+
+test('it loads from its own server alone, under a strict policy, and says nothing on the console', async () => {
+  const origins = new Set();
+  const page = await open(browser, shop.url, {});
+  page.on('request', (r) => origins.add(new URL(r.url()).origin));
+  const response = await page.reload();
+  await live(page);
+  const policy = response.headers()['content-security-policy'];
+  assert.match(policy, /default-src 'none'/);
+  assert.doesNotMatch(policy, /unsafe|\*|https?:/);
+  assert.deepEqual([...origins], [new URL(shop.url).origin]);
+  assert.equal(await page.locator('#instance').innerText(), 'shop-1');
+  assert.match(await page.locator('#meta').innerText(), /^v0\.1\.0 · up /);
+  assert.equal(new URL(page.url()).hash, '', 'the token does not stay in the address');
+  await closes(page);
+});
+
+test('it shows the numbers of the process', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  const { bulkheads } = await (await shop.api('snapshot')).json();
+  assert.deepEqual((await page.locator('#table tbody tr').evaluateAll((rows) => rows.map((r) => r.dataset.name))).sort(),
+    bulkheads.map((b) => b.name).sort());
+  for (const b of bulkheads.filter((x) => !x.group)) {
+    assert.match(await shownNumber(page, b.name, 'used'), new RegExp(`^(\\d+/${b.limit}|idle, limit ${b.limit})`), b.name);
+    assert.match(await shownNumber(page, b.name, 'queue'), b.queue_limit ? new RegExp(`^\\d+/${b.queue_limit}$`) : /^none$/, b.name);
+    assert.match(await shownNumber(page, b.name, 'breaker'), b.breaker ? /closed|open/ : /^–$/, b.name);
+  }
+  // A counter that only grows: what the page shows lies between what the API said before and what it says after.
+  await row(page, 'auth').locator('.name button').click();
+  const admitted = page.locator('#detail dl div', { hasText: 'Admitted in all' }).locator('dd');
+  await admitted.waitFor();
+  const earlier = (await shop.bulkhead('auth')).total.admitted;
+  const shown = await eventually(async () => { const n = Number(await admitted.getAttribute('title')); return n > earlier && n; }, { what: 'a newer count' });
+  assert.ok(shown <= (await shop.bulkhead('auth')).total.admitted);
+  // And a rate over the same ten seconds.
+  const { rate } = await shop.bulkhead('auth');
+  const calls = parseFloat(await shownNumber(page, 'auth', 'rate'));
+  assert.ok(Math.abs(calls - rate) < 0.25 * rate, `${calls} is about ${rate}`);
+  await closes(page);
+});
+
+test('a resize from the page changes the process, after saying in numbers what it does, and can be taken back', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  await page.waitForFunction(() => document.getElementById('role').textContent === 'operator');
+  await (await openMenu(page, 'inventory')).getByText('Resize…').click();
+  const dialog = page.locator('#dialog');
+  await dialog.getByLabel('New limit').fill('2');
+  await dialog.locator('.effect').getByText('Limit 24 → 2.').waitFor();
+  assert.match(await dialog.locator('.effect').innerText(), /running now: .*(will finish; none are cut|all stay|nobody is affected)/);
+
+  await dialog.locator('button[type=submit]').click();
+  await dialog.getByText('Please say why').waitFor();
+  assert.equal((await shop.bulkhead('inventory')).limit, 24, 'nothing without a reason');
+
+  await dialog.getByLabel('Reason').fill('stock count <b>tonight</b>');
+  await dialog.getByLabel('5 min', { exact: true }).check();
+  assert.match(await dialog.locator('pre').textContent(), /^curl -X PUT .*"limit":2,"ttl":300/);
+  await dialog.locator('button[type=submit]').click();
+  const changed = await eventually(async () => { const b = await shop.bulkhead('inventory'); return b.limit === 2 && b; }, { what: 'the resize' });
+  assert.equal(changed.overrides[0].by, 'ann');
+  assert.equal(changed.overrides[0].reason, 'stock count <b>tonight</b>');
+  await page.locator('.banner', { hasText: 'inventory' }).getByText('stock count <b>tonight</b>').waitFor();
+  await page.locator('#revision').getByText(/1 override/).waitFor();
+  await row(page, 'inventory').locator('.chip', { hasText: 'limit 24 → 2, ann' }).waitFor();
+  await page.locator('#events').getByText('24').first().waitFor();
+
+  await page.locator('.banner', { hasText: 'inventory' }).getByRole('button').click();
+  await dialog.getByText('limit: 2 → 24').waitFor();
+  await dialog.locator('button[type=submit]').click();
+  await eventually(async () => (await shop.bulkhead('inventory')).limit === 24, { what: 'the revert' });
+  await page.locator('.banner').waitFor({ state: 'detached' });
+
+  await page.locator('#events-kind').getByText('Audit').click();
+  await page.locator('#events').getByText('stock count').waitFor();
+  await closes(page);
+});
+
+test('what the server refuses is shown in its words', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  await (await openMenu(page, 'images')).getByText('Resize…').click();
+  await page.locator('#dialog').getByLabel('New limit').fill('3');
+  await page.locator('#dialog').getByLabel('Reason').fill('try');
+  const before = (await shop.bulkhead('images')).limit;
+  await page.locator('#dialog button[type=submit]').click();
+  await eventually(async () => (await page.locator('#dialog .error').innerText()).length > 10, { what: 'the refusal' });
+  assert.match(await page.locator('#dialog .error').innerText(), /adaptive/);
+  assert.equal((await shop.bulkhead('images')).limit, before);
+  page.complaints = page.complaints.filter((c) => !/status of 409/.test(c)); // the browser tells of every failed request
+  await closes(page);
+});
+
+test('a breaker can be forced and freed, a bulkhead drained and resumed', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  const say = async (action, effect) => {
+    await (await openMenu(page, 'geo')).getByText(action).click();
+    await page.locator('#dialog .effect').getByText(effect).waitFor();
+    await page.locator('#dialog').getByLabel(/^Reason/).fill('drill');
+    await page.locator('#dialog button[type=submit]').click();
+    await page.locator('#dialog').waitFor({ state: 'hidden' });
+  };
+  await say('Force breaker open…', /Every new call of geo is rejected at once/);
+  await eventually(async () => (await shop.bulkhead('geo')).breaker.mode === 'forced_open', { what: 'forced open' });
+  await row(page, 'geo').locator('.pill', { hasText: 'forced open' }).waitFor();
+  await say('Breaker back to automatic…', /judges again by itself/);
+  await eventually(async () => (await shop.bulkhead('geo')).breaker.mode === 'automatic', { what: 'automatic' });
+  await say('Drain…', /No new call of geo is admitted/);
+  await eventually(async () => (await shop.bulkhead('geo')).draining, { what: 'draining' });
+  await row(page, 'geo').getByText('draining: 0 left').waitFor();
+  await say('Resume…', /admitted again, up to 10 at once/);
+  await eventually(async () => !(await shop.bulkhead('geo')).draining, { what: 'resumed' });
+  await closes(page);
+});
+
+test('a switch of the program can be thrown', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  await page.getByRole('button', { name: 'Slow analytics: off' }).click();
+  await page.getByRole('button', { name: 'Slow analytics: on' }).waitFor();
+  // Slow calls fill the bulkhead: it rejects, and the page says for which reason.
+  await row(page, 'analytics').locator('.reason', { hasText: 'queue limit' }).waitFor({ timeout: 20_000 });
+  await page.locator('#groups').getByText(/analytics borrows \d+ from (checkout|search)/).first().waitFor();
+  await page.getByRole('button', { name: 'Slow analytics: on' }).click();
+  await page.getByRole('button', { name: 'Slow analytics: off' }).waitFor();
+  await closes(page);
+});
+
+test('a lost connection is shown, numbers are frozen, and it recovers by itself', async () => {
+  const own = await new Process(SHOP, []).start();
+  const page = await open(browser, own.url);
+  await live(page);
+  await own.stop();
+  await page.locator('#veil').getByText(/No data for \d+s/).waitFor({ timeout: 15_000 });
+  await page.locator('#veil').getByText(/These numbers are of \d\d:\d\d:\d\d/).waitFor();
+  assert.equal(await page.locator('body').getAttribute('data-frozen'), '');
+  await eventually(async () => (await page.locator('#age').getAttribute('data-level')) === 'bad', { ms: 12_000, what: 'a red age' });
+  await own.start();
+  await page.locator('#veil').waitFor({ state: 'hidden', timeout: 20_000 });
+  await live(page);
+  assert.match(await page.locator('#meta').innerText(), /up \d+s$/, 'these are the numbers of the new process');
+  page.complaints = page.complaints.filter((c) => !/Failed to load resource|ERR_/.test(c)); // of the browser, while nobody answered
+  await closes(page);
+  await own.dispose();
+});
+
+test('without a token it may only look: the page disables what the server denies', async () => {
+  const page = await open(browser, shop.url, { token: null });
+  await live(page);
+  await page.waitForFunction(() => document.getElementById('role').textContent === 'viewer, read-only');
+  const menu = await openMenu(page, 'inventory');
+  assert.equal(await menu.getByText('Resize…').isDisabled(), true);
+  assert.equal(await page.getByRole('button', { name: /Slow analytics/ }).isDisabled(), true);
+  const denied = await shop.api('overrides/inventory', { method: 'PUT', body: { limit: 1, reason: 'no' } });
+  assert.ok([401, 403].includes(denied.status));
+  await menu.getByText('Sign in to change…').click();
+  await page.locator('#dialog').getByLabel('Token').fill(TOKEN);
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.getElementById('role').textContent === 'operator');
+  await closes(page);
+});
+
+test('a server that shows nothing to strangers asks for a token, and a wrong one is no answer', async () => {
+  const own = await new Process(SHOP, ['--anonymous', 'none']).start();
+  const page = await open(browser, own.url, { token: null });
+  await page.locator('#dialog').getByText('This server wants a token').waitFor();
+  await page.locator('#dialog').getByLabel('Token').fill('wrong');
+  await page.keyboard.press('Enter');
+  await page.locator('#dialog').getByText('This server wants a token').waitFor();
+  await page.locator('#dialog').getByLabel('Token').fill(TOKEN);
+  await page.keyboard.press('Enter');
+  await live(page);
+  page.complaints = page.complaints.filter((c) => !/status of 401/.test(c));
+  await closes(page);
+  await own.dispose();
+});
+
+test('two hundred bulkheads, one whose name is markup and one whose name is too long', async () => {
+  const own = await new Process(SHOP, ['--bulkheads', '200']).start();
+  const page = await open(browser, own.url, { viewport: { width: 1280, height: 800 } });
+  await live(page);
+  assert.equal(await page.locator('#table tbody tr').count(), 200);
+  assert.equal(await page.locator('#heat tbody tr').count(), 200);
+  assert.equal(await page.locator('#main img').count(), 0);
+  assert.equal(await page.locator('#table').getByText('<img src=x onerror=alert(1)>').count(), 1);
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), true, 'no sideways scrolling');
+  await page.locator('#filter').fill('service-19');
+  await page.locator('#table-count').getByText('10 of 200 bulkheads').waitFor();
+  await page.locator('#filter').fill('nothing like that');
+  await page.locator('#no-match').getByRole('button').click();
+  assert.equal(await page.locator('#table tbody tr').count(), 200);
+  // A frame is work for the page once a second; it must leave the second to the operator.
+  const busy = await page.evaluate(() => new Promise((resolve) => {
+    let longest = 0, last = performance.now();
+    const end = last + 4000;
+    const tick = () => { const now = performance.now(); longest = Math.max(longest, now - last); last = now; if (now < end) setTimeout(tick, 0); else resolve(longest); };
+    tick();
+  }));
+  assert.ok(busy < 700, `the longest pause was ${Math.round(busy)} ms`);
+  await row(page, 'service-003').locator('.name button').click();
+  await page.locator('#detail h2').getByText('service-003').waitFor();
+  await assertAccessible(page, '200 bulkheads');
+  await closes(page);
+  await own.dispose();
+});
+
+test('no bulkhead at all, then the file turns invalid', async () => {
+  const own = new Process(SHOP, ['--bulkheads', '0']);
+  const file = join(own.directory, 'shop.yaml');
+  own.args.push('--file', file);
+  writeFileSync(file, 'bulkheads: {}\n');
+  await own.start();
+  const page = await open(browser, own.url);
+  await page.getByText('No bulkheads yet').waitFor();
+  await page.locator('#revision').getByText('in sync').waitFor();
+  await assertAccessible(page, 'first run');
+  writeFileSync(file, 'bulkheads:\n  db:\n    max_concurrent: -3\n');
+  await page.locator('#revision').getByText('FILE INVALID').waitFor();
+  await page.locator('.banner').getByText('max_concurrent: -3 is below 1').waitFor();
+  await closes(page);
+  await own.dispose();
+});
+
+test('pause holds the picture and nothing else', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  await page.keyboard.press('p');
+  const frozen = await page.locator('#meta').innerText();
+  await page.locator('.banner').getByText(/[2-9] frames behind/).waitFor();
+  assert.equal(await page.locator('#meta').innerText(), frozen);
+  await page.locator('.banner').getByRole('button').click();
+  await page.waitForFunction((text) => document.getElementById('meta').textContent !== text, frozen);
+  await closes(page);
+});
+
+test('keyboard alone: the heatmap speaks, opens the detail and gives the focus back; the menu and the dialog too', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  await page.waitForTimeout(2500); // a few cells to walk on
+  const heat = page.getByRole('application');
+  await heat.focus();
+  await page.keyboard.press('ArrowLeft');
+  await page.keyboard.press('ArrowLeft');
+  await page.locator('#announcer').getByText(/^checkout, \d\d:\d\d:\d\d: in flight, most \d+ of \d+/).waitFor();
+  await page.keyboard.press('ArrowDown');
+  await page.locator('#announcer').getByText(/^(auth|payments), /).waitFor();
+  await page.keyboard.press('Enter');
+  await page.locator('#detail h2').getByText(/^(auth|payments)$/).waitFor();
+  await page.locator('#detail').getByText('max_concurrent').first().waitFor();
+  await page.keyboard.press('Escape');
+  await page.locator('#detail').waitFor({ state: 'hidden' });
+  assert.equal(await heat.evaluate((e) => e === document.activeElement), true, 'the focus is back');
+
+  await row(page, 'email').locator('.more').focus();
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Enter');
+  await page.locator('#dialog').getByText('Resize email').waitFor();
+  await page.keyboard.type('9');
+  for (let i = 0; i < 3; ++i) await page.keyboard.press('Tab');
+  await page.keyboard.type('by keyboard');
+  await page.keyboard.press('Enter');
+  await eventually(async () => (await shop.bulkhead('email')).limit === 9, { what: 'the resize' });
+  await shop.api('overrides/email', { method: 'DELETE', token: TOKEN });
+  await closes(page);
+});
+
+test('360 pixels wide, nothing hangs out and everything is reachable', async () => {
+  const page = await open(browser, shop.url, { viewport: { width: 360, height: 740 } });
+  await live(page);
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360);
+  await assertAccessible(page, 'narrow');
+  await row(page, 'payments').locator('.name button').click();
+  await page.locator('#detail').getByText('Force breaker open…').waitFor();
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360);
+  await closes(page);
+});
+
+for (const colorScheme of ['dark', 'light']) {
+  test(`accessible in ${colorScheme}: page, detail, menu, dialog`, async () => {
+    const page = await open(browser, shop.url, { colorScheme, reducedMotion: 'reduce' });
+    await live(page);
+    assert.equal(await page.locator('html').getAttribute('data-theme'), colorScheme);
+    assert.equal(await page.locator('.track i').first().evaluate((e) => getComputedStyle(e).transitionDuration), '0s');
+    await assertAccessible(page, 'page');
+    const menu = await openMenu(page, 'payments');
+    await assertAccessible(page, 'menu');
+    await menu.getByText('Resize…').click();
+    await assertAccessible(page, 'dialog');
+    await page.keyboard.press('Escape');
+    await row(page, 'payments').locator('.name button').click();
+    await page.locator('#detail').getByText('max_concurrent').first().waitFor();
+    await assertAccessible(page, 'detail');
+    await closes(page);
+  });
+}
+
+test('it works under a path prefix', async () => {
+  const target = new URL(shop.url);
+  const proxy = createServer((req, res) => {
+    const forward = request({ host: target.hostname, port: target.port, path: req.url.replace(/^\/ops/, ''), method: req.method,
+      headers: { ...req.headers, host: target.host } }, (answer) => { res.writeHead(answer.statusCode, answer.headers); answer.pipe(res); });
+    forward.on('error', () => res.destroy());
+    res.on('close', () => forward.destroy());
+    req.pipe(forward);
+  });
+  await new Promise((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  const page = await open(browser, `http://127.0.0.1:${proxy.address().port}/ops/ui/`);
+  await live(page);
+  assert.equal(await page.locator('#instance').innerText(), 'shop-1');
+  await closes(page);
+  proxy.closeAllConnections();
+  proxy.close();
+});

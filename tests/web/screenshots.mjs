@@ -1,0 +1,60 @@
+// Makes the pictures of the documentation: SHOP=build/dev/tests/web/bulkhead_web_shop node tests/web/screenshots.mjs
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { disposeAll, launch, live, open, Process, row, TOKEN } from './harness.mjs';
+
+const images = join(fileURLToPath(import.meta.url), '../../../docs/images');
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+const browser = await launch();
+const shop = await new Process(process.env.SHOP, []).start();
+const put = (path, body) => shop.api(path, { method: 'PUT', token: TOKEN, body });
+const shot = (page, name) => page.screenshot({ path: join(images, `dashboard-${name}.png`) });
+const close = (page) => page.context().close();
+
+// A story of a minute and a half: calm, analytics slow, a limit raised, calm again, slow again.
+console.log('waiting for something to happen');
+await wait(25_000);
+await put('switches/slow', { on: true });
+await wait(18_000);
+await put('overrides/recommendations', { limit: 32, ttl: 900, reason: 'spring sale' });
+await wait(8_000);
+await put('switches/slow', { on: false });
+await wait(25_000);
+await put('switches/slow', { on: true });
+await wait(12_000);
+
+const page = await open(browser, shop.url);
+await live(page);
+await wait(6000);
+await shot(page, 'dark');
+await row(page, 'fraud-check').locator('.name button').click();
+await page.locator('#detail').getByText('max_concurrent').first().waitFor();
+await page.locator('#detail .segments button').first().click();
+await wait(2500);
+await shot(page, 'detail');
+await page.locator('#detail').getByText('Resize…').click();
+await page.locator('#dialog').getByLabel('New limit').fill('4');
+await page.locator('#dialog').getByLabel('Reason').fill('vendor is down');
+await shot(page, 'resize');
+await close(page);
+
+const light = await open(browser, shop.url, { colorScheme: 'light' });
+await live(light);
+await wait(6000);
+await shot(light, 'light');
+await close(light);
+const narrow = await open(browser, shop.url, { viewport: { width: 360, height: 780 }, deviceScaleFactor: 2 });
+await live(narrow);
+await wait(3000);
+await shot(narrow, 'narrow');
+await close(narrow);
+
+const other = await open(browser, shop.url);
+await live(other);
+await wait(3000);
+await shop.stop();
+await wait(13_000);
+await shot(other, 'disconnected');
+await browser.close();
+await disposeAll();
