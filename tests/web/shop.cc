@@ -208,9 +208,7 @@ class Shop {
 std::vector<bulkhead::control::Asset> dashboard() {
   std::vector<bulkhead::control::Asset> files;
   for (const bulkhead::web::Asset& a : bulkhead::web::assets())
-    files.push_back({.path = a.path == "index.html" ? "" : a.path,
-                     .type = a.content_type,
-                     .gzip = {reinterpret_cast<const char*>(a.gzip.data()), a.gzip.size()}});
+    files.push_back({.path = a.path, .content_type = a.content_type, .gzip = a.gzip, .etag = a.etag});
   return files;
 }
 
