@@ -25,16 +25,23 @@ export class Process {
     this.program = program;
     this.args = args;
   }
+  withToken() {
+    this.args.push('--tokens', this.tokens);
+    return this;
+  }
 
-  // Ready when it has printed where it is; started again, it is there again.
+  // Ready when it has printed where its dashboard is; started again, it is there again.
   async start() {
     const again = this.url ? ['--listen', new URL(this.url).host] : [];
     started.add(this);
-    this.child = spawn(this.program, [...this.args, '--tokens', this.tokens, ...again], { stdio: ['ignore', 'pipe', 'inherit'] });
+    this.child = spawn(this.program, [...this.args, ...again], { stdio: ['ignore', 'pipe', 'inherit'] });
     this.ended = new Promise((resolve) => this.child.once('exit', (code, signal) => resolve({ code, signal })));
-    const first = new Promise((resolve) => createInterface(this.child.stdout).once('line', resolve));
-    const line = await Promise.race([first, this.ended.then((how) => Promise.reject(new Error(`${this.program} ended: ${JSON.stringify(how)}`)))]);
-    this.url = line.trim();
+    const told = new Promise((resolve) => createInterface(this.child.stdout).on('line', (line) => {
+      const [url] = /http:\S+\/ui\/\S*/.exec(line) ?? [];
+      if (url) resolve(url);
+    }));
+    const url = await Promise.race([told, this.ended.then((how) => Promise.reject(new Error(`${this.program} ended: ${JSON.stringify(how)}`)))]);
+    [this.url, this.token = TOKEN] = url.split('#token=');
     return this;
   }
   async stop() {

@@ -1,4 +1,5 @@
-// The dashboard in a real Chromium, against a running process with real bulkheads (shop.cc). SHOP names that program.
+// The dashboard in a real Chromium, against running processes with real bulkheads: `bulkhead demo --serve`, and a shop that
+// can be brought into every state (shop.cc). BULKHEAD and SHOP name the two programs.
 import assert from 'node:assert/strict';
 import { createServer, request } from 'node:http';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -8,12 +9,12 @@ import { after, before, test } from 'node:test';
 import { disposeAll, eventually, launch, live, open, Process, row, TOKEN } from './harness.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const SHOP = process.env.SHOP;
+const { BULKHEAD, SHOP } = process.env;
 
 let browser, shop;
 before(async () => {
   browser = await launch();
-  shop = await new Process(SHOP, []).start();
+  shop = await new Process(SHOP, []).withToken().start();
 });
 after(async () => {
   await browser?.close();
@@ -170,7 +171,7 @@ test('a switch of the program can be thrown', async () => {
 });
 
 test('a lost connection is shown, numbers are frozen, and it recovers by itself', async () => {
-  const own = await new Process(SHOP, []).start();
+  const own = await new Process(SHOP, []).withToken().start();
   const page = await open(browser, own.url);
   await live(page);
   await own.stop();
@@ -204,7 +205,7 @@ test('without a token it may only look: the page disables what the server denies
 });
 
 test('a server that shows nothing to strangers asks for a token, and a wrong one is no answer', async () => {
-  const own = await new Process(SHOP, ['--anonymous', 'none']).start();
+  const own = await new Process(SHOP, ['--anonymous', 'none']).withToken().start();
   const page = await open(browser, own.url, { token: null });
   await page.locator('#dialog').getByText('This server wants a token').waitFor();
   await page.locator('#dialog').getByLabel('Token').fill('wrong');
@@ -219,7 +220,7 @@ test('a server that shows nothing to strangers asks for a token, and a wrong one
 });
 
 test('two hundred bulkheads, one whose name is markup and one whose name is too long', async () => {
-  const own = await new Process(SHOP, ['--bulkheads', '200']).start();
+  const own = await new Process(SHOP, ['--bulkheads', '200']).withToken().start();
   const page = await open(browser, own.url, { viewport: { width: 1280, height: 800 } });
   await live(page);
   assert.equal(await page.locator('#table tbody tr').count(), 200);
@@ -248,7 +249,7 @@ test('two hundred bulkheads, one whose name is markup and one whose name is too 
 });
 
 test('no bulkhead at all, then the file turns invalid', async () => {
-  const own = new Process(SHOP, ['--bulkheads', '0']);
+  const own = new Process(SHOP, ['--bulkheads', '0']).withToken();
   const file = join(own.directory, 'shop.yaml');
   own.args.push('--file', file);
   writeFileSync(file, 'bulkheads: {}\n');
@@ -354,4 +355,31 @@ test('it works under a path prefix', async () => {
   await closes(page);
   proxy.closeAllConnections();
   proxy.close();
+});
+
+test('the demo: its printed address opens an operator\'s page that shows and changes the demo', async () => {
+  const demo = await new Process(BULKHEAD, ['demo', '--serve', '--listen', '127.0.0.1:0']).start();
+  const page = await open(browser, demo.url, { token: demo.token });
+  await live(page);
+  await page.waitForFunction(() => document.getElementById('role').textContent === 'operator');
+  const { bulkheads } = await (await demo.api('snapshot')).json();
+  assert.ok(bulkheads.length >= 3);
+  assert.equal(await page.locator('#table tbody tr').count(), bulkheads.length);
+  const admitted = async () => (await demo.bulkhead('checkout')).total.admitted;
+  await row(page, 'checkout').locator('.name button').click();
+  const count = page.locator('#detail dl div', { hasText: 'Admitted in all' }).locator('dd');
+  const earlier = await admitted();
+  const shown = await eventually(async () => { const n = Number(await count.getAttribute('title')); return n > earlier && n; }, { what: 'a newer count' });
+  assert.ok(shown <= (await admitted()));
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: 'Analytics is slow: off' }).click();
+  await page.getByRole('button', { name: 'Analytics is slow: on' }).waitFor();
+  await eventually(async () => (await (await demo.api('switches')).json()).switches.find((s) => s.name === 'slow-analytics').on, { what: 'slow analytics' });
+  await (await openMenu(page, 'analytics')).getByText('Drain…').click();
+  await page.locator('#dialog').getByLabel('Reason').fill('too slow');
+  await page.locator('#dialog button[type=submit]').click();
+  await eventually(async () => (await demo.bulkhead('analytics')).draining, { what: 'draining' });
+  await row(page, 'analytics').getByText(/draining: \d+ left/).waitFor();
+  await closes(page);
+  await demo.dispose();
 });

@@ -7,7 +7,7 @@ const images = join(fileURLToPath(import.meta.url), '../../../docs/images');
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 const browser = await launch();
-const shop = await new Process(process.env.SHOP, []).start();
+const shop = await new Process(process.env.SHOP, []).withToken().start();
 const put = (path, body) => shop.api(path, { method: 'PUT', token: TOKEN, body });
 const shot = (page, name) => page.screenshot({ path: join(images, `dashboard-${name}.png`) });
 const close = (page) => page.context().close();
