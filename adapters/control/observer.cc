@@ -113,7 +113,10 @@ void Observer::glance() {
     const auto bulkhead = row.bulkhead.lock();
     if (!bulkhead) continue;
     const Snapshot s = bulkhead->gate().snapshot();
-    row.peak = std::max(row.peak, s.in_flight);
+    if (s.in_flight >= row.peak) {
+      row.peak = s.in_flight;
+      row.peak_limit = s.max_concurrent;
+    }
     row.peak_waiting = std::max(row.peak_waiting, s.waiting);
   }
 }
@@ -147,8 +150,10 @@ void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
     row.last = row.older = row.newer = {entry.now.wait, entry.now.service};
     row.since_seq = seq_;
   }
-  Sample sample{.used = std::max(row.peak, entry.now.gate.in_flight),
-                .limit = entry.now.gate.max_concurrent,
+  // The limit of a member of a group moves all the time: the one that `used` was under tells how full it was.
+  const bool fullest = entry.now.gate.in_flight >= row.peak;
+  Sample sample{.used = fullest ? entry.now.gate.in_flight : row.peak,
+                .limit = fullest ? entry.now.gate.max_concurrent : row.peak_limit,
                 .configured = entry.configured.max_concurrent,
                 .queue = std::max(row.peak_waiting, entry.now.gate.waiting)};
   // It was full for a moment, even if no glance saw it.
@@ -373,8 +378,7 @@ json::object Observer::row_json(const std::string& name, const Row& row, std::si
   for (std::size_t i = 0; i < count; ++i) {
     // Samples are numbered by seq: the newest is seq_, the first of the row since_seq.
     const std::uint64_t back = (count - i) * step;
-    Sample sum{
-        .limit = ~0U, .wait = {kNothing, kNothing, kNothing}, .service = {kNothing, kNothing, kNothing}};
+    Sample sum{.wait = {kNothing, kNothing, kNothing}, .service = {kNothing, kNothing, kNothing}};
     std::array<std::uint64_t, kReasons> refused{};
     std::size_t n = 0;
     for (std::size_t k = 0; k < step; ++k) {
@@ -383,8 +387,10 @@ json::object Observer::row_json(const std::string& name, const Row& row, std::si
       if (at >= row.history.size()) continue;
       const Sample& s = row.history[at];
       ++n;
-      sum.used = std::max(sum.used, s.used);
-      sum.limit = std::min(sum.limit, s.limit);
+      if (n == 1 || std::uint64_t{s.used} * sum.limit >= std::uint64_t{sum.used} * s.limit) {
+        sum.used = s.used;
+        sum.limit = s.limit;
+      }
       sum.configured = s.configured;
       sum.queue = std::max(sum.queue, s.queue);
       sum.calls += s.calls;

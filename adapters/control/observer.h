@@ -51,6 +51,7 @@ class Observer {
   struct Row {
     std::weak_ptr<Bulkhead> bulkhead;
     std::uint32_t peak = 0, peak_waiting = 0;  // since the last second
+    std::uint32_t peak_limit = 0;              // in force when `peak` was seen
     std::uint32_t last_peak = 0;               // of the last second
     std::chrono::nanoseconds saturated{};      // see Snapshot
     std::deque<Counts> counts;                 // the last kWindow + 1 seconds, the newest last
