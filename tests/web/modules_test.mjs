@@ -131,7 +131,7 @@ test('history: a late frame leaves no hole, a lost connection does, a new proces
   assert.deepEqual(cellsOf(history, 'db', 1002.1, 3).map((c) => c?.[0]), [1, 2, 2]);
   history.push(frame(13, 1013.1, { in_flight: 3 }, 80));
   assert.deepEqual(cellsOf(history, 'db', 1013.1, 3).map((c) => c?.[0]), [undefined, undefined, 3]);
-  history.push(frame(1, 1015, { in_flight: 4 }, 2));
+  history.push(frame(1, 1015, { in_flight: 4 }, 200));
   assert.equal(history.cell('db', 1015, 1, 0).rejected, 0);
 });
 
