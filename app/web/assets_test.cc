@@ -71,7 +71,8 @@ TEST(Assets, NeverTurnTextIntoMarkupNorReachOutside) {
           "style=\"", "onclick=\"", "https://", "@import", " url(", ":url("})
       EXPECT_EQ(text.find(bad), std::string::npos) << entry.path() << " has " << bad;
     const std::size_t http = text.find("http://");
-    EXPECT_TRUE(http == std::string::npos || text.compare(http, 18, "http://www.w3.org/") == 0) << entry.path();
+    EXPECT_TRUE(http == std::string::npos || text.compare(http, 18, "http://www.w3.org/") == 0)
+        << entry.path();
   }
 }
 

@@ -223,6 +223,7 @@ test('two hundred bulkheads, one whose name is markup and one whose name is too 
   const own = await new Process(SHOP, ['--bulkheads', '200']).withToken().start();
   const page = await open(browser, own.url, { viewport: { width: 1280, height: 800 } });
   await live(page);
+  await page.locator('#table tbody tr').nth(199).waitFor();
   assert.equal(await page.locator('#table tbody tr').count(), 200);
   assert.equal(await page.locator('#heat tbody tr').count(), 200);
   assert.equal(await page.locator('#main img').count(), 0);
