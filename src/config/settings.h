@@ -92,7 +92,7 @@ const Section& common_section();  // what types, bulkheads and tenants have in c
 
 std::string show(const Row& row, const Value& value);          // as YAML
 std::string bounds(const Row& row);                            // "1 to 268435455", "above 0% to 100%"
-std::string most(const Row& row);                      // "at most 744h"
+std::string most(const Row& row);                              // "at most 744h"
 std::string standard(const Row& row, const Section& section);  // the default as YAML; "" if there is none
 
 // Rows of the section and of those it is based on, in the order of the documentation.
