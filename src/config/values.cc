@@ -160,8 +160,8 @@ std::string printable(std::string_view text) {
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
     const auto c = static_cast<unsigned char>(text[0]);
-    const bool control =
-        (c < 0x20 && c != '\t') || c == 0x7f || (c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0);
+    const bool c1 = length == 2 && c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
+    const bool control = (c < 0x20 && c != '\t') || c == 0x7f || c1;
     if (length == 0 || control)
       shown += '?';
     else
