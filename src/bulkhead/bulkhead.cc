@@ -132,7 +132,7 @@ struct Bulkhead::Core {
   std::array<std::atomic<std::uint64_t>, kReasons> would_reject{};
   std::atomic<std::uint32_t> beyond{0};
   Snapshot baseline;  // the gate's counters at the last reset_statistics()
-  std::uint64_t served_before = 0;
+  std::uint64_t served_before = 0, abandoned_before = 0, caller_runs_before = 0;
 };
 
 Bulkhead::Bulkhead(const BulkheadOptions& o)
@@ -190,9 +190,13 @@ void Bulkhead::apply(const BulkheadOptions& o) {
     core.limiter = std::make_unique<AdaptiveLimiter>(*gate_, *o.adaptive);
   else if (!o.gate && o.max_concurrent != gate_->snapshot().max_concurrent)
     size(o.max_concurrent);
-  if (o.breaker && core.breaker)
+  if (o.breaker && core.breaker) {
     core.breaker->update(named(*o.breaker, name(), clock_));
-  else if (o.breaker)
+    // A mode that an operator has set stays, unless these settings ask for another one than the last ones did.
+    const auto before = options().breaker;
+    const bool asked = !before || before->mode != o.breaker->mode;
+    if (asked && core.breaker->snapshot().mode != o.breaker->mode) core.breaker->set_mode(o.breaker->mode);
+  } else if (o.breaker)
     core.breaker = std::make_unique<Breaker>(named(*o.breaker, name(), clock_));
   if (o.rate_limit && core.rate)
     core.rate->update(named(*o.rate_limit, name(), clock_));
@@ -603,7 +607,12 @@ BulkheadSnapshot Bulkhead::snapshot() const {
   s.shadow = core.options.shadow;
   s.draining = mode_.load(std::memory_order_relaxed) & draining;
   s.gate = since(gate_->snapshot(), core.baseline);
-  if (pool_) s.pool = pool_->snapshot();
+  if (pool_) {
+    s.pool = pool_->snapshot();
+    s.pool->gate = s.gate;
+    s.pool->abandoned_total -= core.abandoned_before;
+    s.pool->caller_runs -= core.caller_runs_before;
+  }
   if (core.options.breaker) s.breaker = core.breaker->snapshot();
   if (core.options.rate_limit) s.rate_limit = core.rate->snapshot();
   if (core.options.adaptive) s.adaptive = core.limiter->snapshot();
@@ -640,6 +649,10 @@ void Bulkhead::reset_statistics() {
   core.wait.reset();
   core.service.reset();
   core.served_before = core.served_ns.sum(0);
+  if (!pool_) return;
+  const PoolSnapshot pool = pool_->snapshot();
+  core.abandoned_before = pool.abandoned_total;
+  core.caller_runs_before = pool.caller_runs;
 }
 
 }  // namespace bulkhead

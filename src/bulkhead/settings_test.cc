@@ -64,6 +64,40 @@ TEST_F(BulkheadUpdate, AddsPoliciesChangesThemAndTakesThemAway) {
   EXPECT_EQ(b.execute([] {}).error().reason, Reason::breaker_open);
 }
 
+TEST_F(BulkheadUpdate, ChangesTheBreakersModeIfItAsksForAnother) {
+  Bulkhead b{full()};
+  BulkheadOptions o = full();
+  o.breaker->mode = BreakerMode::forced_open;
+  b.update(o);
+  EXPECT_EQ(b.acquire().error().reason, Reason::breaker_open);
+
+  b.breaker()->set_mode(BreakerMode::disabled);  // by an operator
+  o.max_queue = 2;
+  b.update(o);
+  EXPECT_EQ(b.snapshot().breaker->mode, BreakerMode::disabled);
+  b.update(full());
+  EXPECT_EQ(b.snapshot().breaker->mode, BreakerMode::automatic);
+}
+
+TEST_F(BulkheadUpdate, ResettingTheStatisticsResetsThoseOfThePoolToo) {
+  Bulkhead b{{.name = "reports",
+              .isolation = Isolation::threads,
+              .pool = {.on_reject = OnReject::caller_runs},
+              .clock = &clock}};
+  {
+    auto held = b.acquire();
+    EXPECT_TRUE(b.execute([] {}));  // on this thread: there is no other
+  }
+  EXPECT_TRUE(b.execute([] {}));
+  EXPECT_TRUE(b.drain());
+  EXPECT_EQ(b.snapshot().pool->caller_runs, 1u);
+  EXPECT_EQ(b.snapshot().pool->gate.admitted, 2u);
+  b.reset_statistics();
+  EXPECT_EQ(b.snapshot().pool->caller_runs, 0u);
+  EXPECT_EQ(b.snapshot().pool->gate.admitted, 0u);
+  EXPECT_EQ(b.snapshot().pool->gate.rejected(), 0u);
+}
+
 TEST_F(BulkheadUpdate, IsInForceFromTheNextCallOn) {
   Bulkhead b{plain()};
   BulkheadOptions o = plain();
