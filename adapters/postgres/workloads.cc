@@ -35,7 +35,10 @@ std::vector<std::uint32_t> units_of(const WorkloadsOptions& o) {
     if (w.share.percent > 0) remainders.emplace_back(exact - units.back(), units.size() - 1);
   }
   if (o.total == 0) return units;
-  std::ranges::stable_sort(remainders, std::greater<>(), [](const auto& r) { return r.first; });
+  std::ranges::sort(remainders,
+                    [](const auto& a, const auto& b) {  // the largest first, then in the order given
+                      return a.first != b.first ? a.first > b.first : a.second < b.second;
+                    });
   if (percents > 100 - 1e-9)
     for (const auto& [rest, i] : remainders)
       if (sum < o.total && rest > 1e-9) ++units[i], ++sum;
