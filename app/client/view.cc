@@ -155,21 +155,23 @@ std::string_view to_string(SortBy sort) noexcept {
 }
 
 void sort_rows(std::vector<Row>& rows, SortBy sort) {
-  std::ranges::stable_sort(rows, [&](const Row& a, const Row& b) {
+  const auto key = [sort](const Row& row) {
     switch (sort) {
       case SortBy::utilization:
-        return a.utilization() > b.utilization();
+        return row.utilization();
       case SortBy::rejected:
-        return a.rejected_rate > b.rejected_rate;
+        return row.rejected_rate;
       case SortBy::rate:
-        return a.rate > b.rate;
+        return row.rate;
       case SortBy::wait:
-        return a.wait_p99 > b.wait_p99;
+        return row.wait_p99;
       case SortBy::name:
         break;
     }
-    return a.name < b.name;
-  });
+    return 0.0;
+  };
+  std::ranges::sort(
+      rows, [&](const Row& a, const Row& b) { return key(a) != key(b) ? key(a) > key(b) : a.name < b.name; });
 }
 
 std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& rows, std::size_t columns,
