@@ -204,7 +204,7 @@ function tick() {
   setText($('age-text'), state === 'unauthorised' ? 'no access' : !page.frameAt ? (failures ? 'no connection' : 'connecting')
     : state === 'polling' ? `${age(silent / 1000)}, every 5 s` : age(silent / 1000));
   const lost = !off && state !== 'unauthorised' && (page.frameAt ? silent > FROZEN_MS : failures > 0);
-  const gone = !off && page.frameAt > 0 && state === 'waiting' && silent > STALE_MS;
+  const gone = !off && page.frameAt > 0 && failures > 0 && silent > STALE_MS; // between tries and while trying
   const frozen = lost || gone;
   if ($('veil').hidden === frozen) {
     $('veil').hidden = !frozen;
