@@ -103,7 +103,9 @@ TEST(RegistryStress, NoTenantGoesUnderItsCallerAndNoCallIsForgotten) {
           (void)(*got)->execute([] { return 1; });
           ++calls;
           // One that is held stays the tenant's.
-          if (kept) ASSERT_EQ(registry.find(kept_name), kept);
+          if (kept) {
+            ASSERT_EQ(registry.find(kept_name), kept);
+          }
           if (dice.one_in(8)) {
             kept = *got;
             kept_name = kept->name();
