@@ -19,10 +19,7 @@ constexpr const char* kAbout =
     "  bulkhead demo                 see it: a shop whose analytics turns slow (24 s)\n"
     "  bulkhead demo --serve         the shop until Ctrl-C, with a dashboard in the browser\n"
     "  bulkhead check bulkhead.yaml  everything that is wrong or unwise in a file\n"
-    "  bulkhead explain max_queue    what a setting, a lint rule or a reason means\n"
-    "  bulkhead size --rate 200 --latency 50ms --tolerated-wait 100ms\n"
     "  bulkhead run bulkhead.yaml    its bulkheads as a process, with control plane and dashboard\n"
-    "  bulkhead top                  what the bulkheads of a running process are doing\n"
     "  bulkhead set reports --limit 5 --for 15m --reason \"incident 4711\"";
 
 constexpr const char* kDemo =
