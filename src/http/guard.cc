@@ -104,11 +104,16 @@ struct Guard::State {
 
 Guard::Guard(Registry& registry, GuardOptions options) {
   for (const Route& route : options.routes) check(registry, route);
-  // The longest first, and a method before none, so that the first match is the one that counts.
-  std::ranges::stable_sort(options.routes, [](const Route& a, const Route& b) {
+  // The longest first, and a method before none, so that the first match is the one that counts. Of equals the
+  // first given (std::stable_sort would do, but for a function of libstdc++ that Clang calls deprecated).
+  const auto before = [](const Route& a, const Route& b) {
     if (a.path.size() != b.path.size()) return a.path.size() > b.path.size();
     return !a.method.empty() && b.method.empty();
-  });
+  };
+  std::vector<Route> sorted;
+  for (Route& route : options.routes)
+    sorted.insert(std::ranges::upper_bound(sorted, route, before), std::move(route));
+  options.routes = std::move(sorted);
   state_ = std::make_unique<State>(registry, std::move(options));
 }
 Guard::~Guard() = default;
