@@ -366,7 +366,8 @@ json::object Observer::row_json(const std::string& name, const Row& row, std::si
   std::array<std::array<json::array, 3>, 2> times;
   std::array<json::array, kReasons> reasons;
   std::optional<std::uint32_t> last_limit, last_configured;
-  std::optional<std::size_t> opened;
+  constexpr std::size_t none = SIZE_MAX;
+  std::size_t opened = none;
   const auto none = [&] {
     used.push_back(nullptr);
     if (!detail) return;
@@ -404,10 +405,10 @@ json::object Observer::row_json(const std::string& name, const Row& row, std::si
           sum.service[q] = sum.service[q] == kNothing ? s.service[q] : std::max(sum.service[q], s.service[q]);
       }
     }
-    if (sum.open && !opened) opened = i;
-    if (!sum.open && opened) {
-      open.push_back(json::array{*opened, i});
-      opened.reset();
+    if (sum.open && opened == none) opened = i;
+    if (!sum.open && opened != none) {
+      open.push_back(json::array{opened, i});
+      opened = none;
     }
     if (n == 0) {
       none();
@@ -434,7 +435,7 @@ json::object Observer::row_json(const std::string& name, const Row& row, std::si
                                                        : json::value(middle_of(sum.service[q])));
     }
   }
-  if (opened) open.push_back(json::array{*opened, count});
+  if (opened != none) open.push_back(json::array{opened, count});
   json::object o{{"name", name},
                  {"used", std::move(used)},
                  {"limit", std::move(limit)},

@@ -190,7 +190,7 @@ class FileWatch::Impl {
 
   void run() {
     Clock::time_point next_look = Clock::now() + options_.poll, next_tick = Clock::now() + options_.tick;
-    std::optional<Clock::time_point> first_sign;
+    auto first_sign = Clock::time_point::max();
     while (!stopping_.load()) {
       const Clock::time_point next = options_.on_tick ? std::min(next_look, next_tick) : next_look;
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
@@ -203,13 +203,13 @@ class FileWatch::Impl {
       }
       const Clock::time_point now = Clock::now();
       if (fds[1].revents && read_signs()) {
-        if (!first_sign) first_sign = now;
-        next_look = std::min(now + options_.debounce, *first_sign + 4 * options_.debounce);
+        first_sign = std::min(first_sign, now);
+        next_look = std::min(now + options_.debounce, first_sign + 4 * options_.debounce);
       }
       const bool poked = poked_.exchange(false);
       if (stopping_.load()) break;
       if (poked || now >= next_look) {
-        first_sign.reset();
+        first_sign = Clock::time_point::max();
         next_look = now + options_.poll;
         look(poked);
       }
