@@ -366,8 +366,8 @@ json::object Observer::row_json(const std::string& name, const Row& row, std::si
   std::array<std::array<json::array, 3>, 2> times;
   std::array<json::array, kReasons> reasons;
   std::optional<std::uint32_t> last_limit, last_configured;
-  constexpr std::size_t none = SIZE_MAX;
-  std::size_t opened = none;
+  constexpr std::size_t never = SIZE_MAX;
+  std::size_t opened = never;
   const auto none = [&] {
     used.push_back(nullptr);
     if (!detail) return;
@@ -405,10 +405,10 @@ json::object Observer::row_json(const std::string& name, const Row& row, std::si
           sum.service[q] = sum.service[q] == kNothing ? s.service[q] : std::max(sum.service[q], s.service[q]);
       }
     }
-    if (sum.open && opened == none) opened = i;
-    if (!sum.open && opened != none) {
+    if (sum.open && opened == never) opened = i;
+    if (!sum.open && opened != never) {
       open.push_back(json::array{opened, i});
-      opened = none;
+      opened = never;
     }
     if (n == 0) {
       none();
@@ -435,7 +435,7 @@ json::object Observer::row_json(const std::string& name, const Row& row, std::si
                                                        : json::value(middle_of(sum.service[q])));
     }
   }
-  if (opened != none) open.push_back(json::array{opened, count});
+  if (opened != never) open.push_back(json::array{opened, count});
   json::object o{{"name", name},
                  {"used", std::move(used)},
                  {"limit", std::move(limit)},
