@@ -96,7 +96,7 @@ struct ControlConfig {
   std::string audit_file{};                 // empty: in memory only
   std::uint32_t max_connections = 512, max_local_connections = 64;
   std::uint32_t max_streams = 16;
-  std::uint64_t max_body = 64 * 1024, max_header = 8 * 1024;  // bytes
+  std::uint64_t max_body = std::uint64_t{64} * 1024, max_header = std::uint64_t{8} * 1024;  // bytes
   std::chrono::nanoseconds request_timeout = std::chrono::seconds(10);
   std::chrono::nanoseconds write_timeout = std::chrono::seconds(10);
   std::uint32_t history_bulkheads = 256;

@@ -73,7 +73,7 @@ struct GuardOptions {
   std::string health_path = "/health/bulkheads";  // empty: not here
   bool pages_for_trusted_only = false;            // these two
   StormOptions storm{};
-  std::size_t cache_entries = 256, cache_entry_bytes = 64 * 1024;  // for Route::cache_for
+  std::size_t cache_entries = 256, cache_entry_bytes = std::size_t{64} * 1024;  // for Route::cache_for
   std::uint64_t seed = 0;  // of the jitter; 0: another one for each guard
 };
 

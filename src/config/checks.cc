@@ -20,6 +20,7 @@ constexpr std::uint32_t kMostThreads = 65'536;
 template <class T>
 std::string near(std::string_view name, const std::vector<T>& all, std::string_view where) {
   std::vector<std::string> names;
+  names.reserve(all.size());
   for (const T& one : all) names.push_back(name_of(one));
   if (const std::string nearest = base::suggest(name, names); !nearest.empty())
     return join({"did you mean ", nearest, "?"});

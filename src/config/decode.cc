@@ -383,9 +383,11 @@ std::string_view line_of(std::string_view text, std::uint32_t line) noexcept {
 // Stable; std::stable_sort would do, but for a function of libstdc++ that Clang calls deprecated.
 void sort_by_position(std::vector<Problem>& problems) {
   std::vector<std::pair<Position, std::size_t>> order;
+  order.reserve(problems.size());
   for (const Problem& p : problems) order.emplace_back(p.at ? p.at : Position{UINT32_MAX, 0}, order.size());
   std::ranges::sort(order);
   std::vector<Problem> sorted;
+  sorted.reserve(problems.size());
   for (const auto& [at, i] : order) sorted.push_back(std::move(problems[i]));
   problems = std::move(sorted);
 }

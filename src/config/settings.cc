@@ -1,5 +1,6 @@
 #include "config/settings.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -599,12 +600,11 @@ std::string most(const Row& row) {
 std::string standard(const Row& row, const Section& section) {
   if (row.required || row.kind == Kind::map) return "";
   if (row.kind == Kind::section) return row.optional ? "none" : "";
+  const auto has = [&row](const Section& one) {
+    return std::ranges::any_of(one.rows, [&row](const Row& r) { return &r == &row; });
+  };
   const Section* owner = &section;
-  for (const Row* own = nullptr; owner; owner = owner->base) {
-    for (const Row& r : owner->rows)
-      if (&r == &row) own = &r;
-    if (own) break;
-  }
+  while (owner->base && !has(*owner)) owner = owner->base;
   const Value value = row.access.get(owner->fresh());
   if ((row.kind == Kind::text || row.kind == Kind::name) && value.text.empty()) return "";
   return show(row, value);

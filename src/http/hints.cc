@@ -18,8 +18,9 @@ std::string_view trimmed(std::string_view text) noexcept {
 
 std::optional<std::int64_t> parse_number(std::string_view text) noexcept {
   std::int64_t n = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, n);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, n);
   if (error != std::errc() || stop != end || n < 0) return std::nullopt;
   return n;
 }
@@ -51,9 +52,9 @@ std::optional<nanoseconds> parse_grpc_timeout(std::string_view value) noexcept {
   if (!n) return std::nullopt;
   switch (value.back()) {
     case 'H':
-      return times(*n, 3600 * 1000 * kMillisecond);
+      return times(*n, kMillisecond * 3600 * 1000);
     case 'M':
-      return times(*n, 60 * 1000 * kMillisecond);
+      return times(*n, kMillisecond * 60 * 1000);
     case 'S':
       return times(*n, 1000 * kMillisecond);
     case 'm':
