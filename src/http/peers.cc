@@ -14,8 +14,9 @@ constexpr unsigned kV4Prefix = 96;
 
 template <class N>
 bool parse(std::string_view text, N& n, int base) noexcept {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, n, base);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, n, base);
   return error == std::errc() && stop == end;
 }
 
