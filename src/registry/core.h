@@ -39,6 +39,7 @@ inline void check_name(std::string_view what, std::string_view name) {
 template <class Map>
 std::vector<std::string> keys(const Map& map) {
   std::vector<std::string> all;
+  all.reserve(map.size());
   for (const auto& [name, value] : map) all.push_back(name);
   return all;
 }
