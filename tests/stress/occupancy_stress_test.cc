@@ -137,8 +137,9 @@ TEST(OccupancyStress, NeverFallsAndComesToTheTimeThatCallsTook) {
   EXPECT_LE(s.gate.occupancy, 3 * elapsed);
   EXPECT_GE(s.gate.occupancy.count(), static_cast<std::int64_t>(0.99 * static_cast<double>(s.service.sum)));
   EXPECT_LE(s.gate.saturated, elapsed);
-  EXPECT_LE(3 * s.gate.saturated.count(),
-            s.gate.occupancy.count() + 1'000'000);  // saturated: all three were in flight
+  // Saturated: all three were in flight. A thread may lose its core between its look at the clock and its place,
+  // so that the two sums are of slightly different moments.
+  EXPECT_LE(3 * s.gate.saturated.count(), s.gate.occupancy.count() / 20 * 21);
   EXPECT_EQ(db.snapshot().gate.occupancy, s.gate.occupancy);
 }
 
