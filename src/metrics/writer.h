@@ -10,7 +10,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -52,7 +51,7 @@ class Writer {
   static constexpr std::size_t kNumber = 32;  // longer than any number
 
   static char* put(char* at, std::string_view text) {
-    std::memcpy(at, text.data(), text.size());
+    text.copy(at, text.size());
     return at + text.size();
   }
   static char* put_seconds(char* at, std::uint64_t ns);

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -48,13 +47,11 @@ std::vector<std::string> keys(const Map& map) {
 class Key {
  public:
   explicit Key(std::string_view set) noexcept : size_(std::min(set.size(), kMaxName)) {
-    std::memcpy(text_.data(), set.data(), size_);
+    set.copy(text_.data(), size_);
     text_[size_++] = '/';
   }
   Key& operator+=(std::string_view id) noexcept {
-    const std::size_t n = std::min(id.size(), kMaxTenantId);
-    std::memcpy(text_.data() + size_, id.data(), n);
-    size_ += n;
+    size_ += id.copy(text_.data() + size_, kMaxTenantId);
     return *this;
   }
   operator std::string_view() const noexcept { return {text_.data(), size_}; }
