@@ -19,24 +19,23 @@ constexpr const char* kAbout =
     "  bulkhead demo                 see it: a shop whose analytics turns slow (24 s)\n"
     "  bulkhead demo --serve         the shop until Ctrl-C, with a dashboard in the browser\n"
     "  bulkhead check bulkhead.yaml  everything that is wrong or unwise in a file\n"
-    "  bulkhead run bulkhead.yaml    its bulkheads as a process, with control plane and dashboard\n"
+    "  bulkhead run bulkhead.yaml    its bulkheads as a process, with a dashboard\n"
     "  bulkhead set reports --limit 5 --for 15m --reason \"incident 4711\"";
 
 constexpr const char* kDemo =
     "A slow route sinks a shop; bulkheads save it\n"
     "\n"
-    "The shop's four routes share one database of 100 connections. Every number shown is\n"
-    "measured on the calls of this run.\n"
+    "The shop's four routes share 100 connections of a database: SQLite in a temporary file,\n"
+    "or PostgreSQL. Its queries are real; every number shown is measured on this run's calls.\n"
     "\n"
     "Examples:\n"
-    "  bulkhead demo                 a live table, and a before/after table at the end\n"
-    "  bulkhead demo --seconds 60    the same at leisure\n"
-    "  bulkhead demo --json          one JSON document (docs/demo.md describes it)\n"
-    "  bulkhead demo --serve         without a script: you make analytics slow, in the dashboard or by a key";
+    "  bulkhead demo             a live table, and a before/after table at the end\n"
+    "  bulkhead demo --serve     no script: you make analytics slow, by a key or in a browser\n"
+    "  bulkhead demo --postgres postgresql://me@localhost/test";
 
 void add_demo(CLI::App& app, demo::DemoOptions& options, demo::ServeOptions& serve, bool& serves) {
   CLI::App* command = app.add_subcommand("demo", kDemo);
-  auto* json = command->add_flag("--json", options.json, "Print the results as JSON and nothing else");
+  auto* json = command->add_flag("--json", options.json, "Print the results as JSON and nothing else; see docs/demo.md");
   command->add_flag("--plain", options.plain, "Plain lines also in a terminal")->excludes(json);
   command->add_flag("--no-color", options.no_colour, "No colours; also with NO_COLOR in the environment");
   command->add_option("--seconds", options.seconds, "How long it takes in all, 4 to 600")
@@ -45,6 +44,8 @@ void add_demo(CLI::App& app, demo::DemoOptions& options, demo::ServeOptions& ser
       })
       ->type_name("N")
       ->capture_default_str();
+  command->add_option("--postgres", options.postgres, "On this server, in a schema of its own")
+      ->type_name("URL");
   auto* serve_flag =
       command->add_flag("--serve", serves, "Run until Ctrl-C, with control plane and dashboard")
           ->excludes(json);
@@ -64,7 +65,7 @@ void add_demo(CLI::App& app, demo::DemoOptions& options, demo::ServeOptions& ser
 }
 
 constexpr const char* kRun =
-    "The bulkheads of a file as a process, with control plane and dashboard\n"
+    "The bulkheads of a file as a process, with a dashboard\n"
     "\n"
     "Loads the file anew when it changes, and on SIGHUP; a file that is not valid changes nothing.\n"
     "\n"
@@ -108,6 +109,7 @@ int main(int argc, char** argv) {
   return cli::parse_and_run(app, argc, argv, [&] {
     if (app.got_subcommand("demo") && serves) {
       serve_options.seed = demo_options.seed;
+      serve_options.postgres = demo_options.postgres;
       if (app.get_subcommand("demo")->count("--seconds") > 0) serve_options.seconds = demo_options.seconds;
       return demo::serve_demo(serve_options, BULKHEAD_VERSION);
     }

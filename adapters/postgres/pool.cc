@@ -14,7 +14,11 @@ ResourceOptions<Connection> resource_options(const PoolOptions& o) {
             return *std::move(made);
           },
           .validate = [timeout](Connection& c) { return c.ping(timeout); },
-          .dirty = [](Connection& c) { return !c.good() || !c.clean(); },
+          .dirty =
+              [](Connection& c) {
+                c.set_deadline(no_deadline);  // it was this caller's; the next may come by another way
+                return !c.good() || !c.clean();
+              },
           .reset = [timeout](Connection& c) { return c.reset(timeout); },
           .dispose = [](Connection& c) { c.close(); },
           .validate_after = o.validate_after,

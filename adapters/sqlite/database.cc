@@ -203,7 +203,11 @@ ResourceOptions<Connection> resource_options(const PoolOptions& o) {
             if (!made) return std::unexpected(made.error().message());
             return *std::move(made);
           },
-          .dirty = [](Connection& c) { return c.in_transaction(); },
+          .dirty =
+              [](Connection& c) {
+                c.set_deadline(no_deadline);  // it was this caller's; the next may come by another way
+                return c.in_transaction();
+              },
           .reset = [](Connection& c) { return c.reset(); },
           .dispose = [](Connection& c) { c.close(); },
           .idle_timeout = o.idle_timeout,

@@ -222,7 +222,7 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       [this] { return status(o_); });
   add(
       app, "top",
-      "The same, live: s sort, / filter, j k select, + - resize, q quit\n\nExamples:\n  bulkhead top\n  "
+      "The same, live: s sort, / filter, j k pick, +- size, q quit\n\nExamples:\n  bulkhead top\n  "
       "bulkhead top --once",
       [this](CLI::App& c) { c.add_flag("--once", o_.once, "Print it once, as off a terminal"); },
       [this] { return run_top(o_); });

@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <system_error>
 
 #include "app/cli/command_line.h"
 #include "app/cli/terminal.h"
 #include "app/demo/report.h"
+#include "app/demo/store.h"
 #include "app/demo/viewer.h"
 
 namespace bulkhead::demo {
@@ -24,8 +26,8 @@ std::unique_ptr<Viewer> viewer_for(const DemoOptions& options, const cli::Style&
 }
 
 // Nothing when the user ended it.
-std::optional<ActResult> play(const Story& story, Bulkheads bulkheads, Viewer& viewer) {
-  Shop shop(story, bulkheads);
+std::optional<ActResult> play(const Story& story, Store& store, Bulkheads bulkheads, Viewer& viewer) {
+  Shop shop(story, store, bulkheads);
   Watcher watcher(story, shop, bulkheads);
   while (!shop.finished()) {
     if (cli::CatchSignals::caught() != 0 || !viewer.pause(kFrame)) return std::nullopt;
@@ -49,14 +51,23 @@ std::string closing(const cli::Style& style, const Results& results, std::size_t
 int run_demo(const DemoOptions& options, std::string_view version) {
   cli::Style style = cli::style_of(STDOUT_FILENO, !options.no_colour);
   if (options.plain) style = {};
-  const Story story = story_of(options.seconds, options.seed);
+  std::unique_ptr<Store> store;
+  try {
+    store = open_store(options.postgres);
+  } catch (const std::exception& error) {
+    cli::write_all(STDERR_FILENO, fmt::format("bulkhead demo: {}\n", error.what()));
+    return cli::kFailure;
+  }
+  Story story = story_of(options.seconds, options.seed, store->connections());
+  story.database = store->about();
+  story.database_kind = store->kind();
   std::optional<ActResult> without, with;
   int signal = 0;
   {
     const cli::CatchSignals signals;
     const auto viewer = viewer_for(options, style);
-    without = play(story, Bulkheads::off, *viewer);
-    if (without) with = play(story, Bulkheads::on, *viewer);
+    without = play(story, *store, Bulkheads::off, *viewer);
+    if (without) with = play(story, *store, Bulkheads::on, *viewer);
     signal = cli::CatchSignals::caught();
   }
   if (!with) {

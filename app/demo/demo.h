@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace bulkhead::demo {
@@ -12,6 +13,7 @@ struct DemoOptions {
   bool json = false;
   bool plain = false;
   bool no_colour = false;
+  std::string postgres{};  // a connection string; empty: SQLite
 };
 
 inline constexpr double kMinSeconds = 4, kMaxSeconds = 600;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <thread>
 
 #include "app/demo/report.h"
 #include "app/demo/viewer.h"
@@ -51,7 +52,7 @@ Scene busy_scene(const Story& story) {
   Scene scene;
   scene.story = &story;
   for (std::size_t i = 0; i < kRoutes; ++i) {
-    scene.now.routes[i] = {.total = {}, .in_flight = 100, .waiting = 200, .limit = 100, .line = 200};
+    scene.now.routes[i] = {.total = {}, .in_flight = 100, .waiting = 200, .limit = 100};
     scene.recent[i] = count_of(50, 999);
   }
   scene.now.in_flight = scene.now.limit = 100;
@@ -93,18 +94,48 @@ TEST(Story, TheTwoActsTakeTheTimeGiven) {
   }
 }
 
-TEST(Story, SharesAddUpToTheWhole) {
-  const Story story = story_of(24, 1);
-  std::uint32_t connections = 0, line = 0;
-  for (const RouteSpec& route : story.routes) connections += route.share, line += story.line_of(route);
-  EXPECT_EQ(connections, story.connections);
-  EXPECT_EQ(line, story.line);
+TEST(Story, SharesAddUpToTheWholeHoweverManyConnectionsThereAre) {
+  for (std::uint32_t n = kFewestConnections; n <= kMostConnections; ++n) {
+    const Story story = story_of(24, 1, n);
+    std::uint32_t connections = 0, line = 0;
+    for (const RouteSpec& route : story.routes) {
+      EXPECT_GE(route.share, 1u);
+      connections += route.share, line += story.line_of(route);
+    }
+    EXPECT_EQ(connections, n);
+    EXPECT_EQ(story.connections, n);
+    EXPECT_EQ(line, story.line);
+  }
+  EXPECT_EQ(story_of(24, 1, 96).routes[2].share, 14u) << "14.4";
+}
+
+TEST(Stores, TheReportThatIsSlowIsARealQueryAndCanBeStopped) {
+  const auto store = open_store("");
+  EXPECT_EQ(store->kind(), "sqlite") << store->about();
+  const auto pool = store->pool("one", 1, {});
+  std::unique_ptr<Held> held;
+  pool->acquire([&](ConnectionPool::Answer answer) { held = *std::move(answer); });
+  ASSERT_TRUE(held) << "the pool is warm";
+  for (const Ask ask : {Ask::basket, Ask::shelf, Ask::revenue, Ask::latest}) {
+    const auto said = held->ask(ask, 7, {});
+    EXPECT_TRUE(said) << said.error().text;
+  }
+  EXPECT_TRUE(held->ask(Ask::pairs, 10, {}));
+  std::stop_source stop;
+  std::jthread stopper([&] { stop.request_stop(); });
+  const auto said = held->ask(Ask::pairs, 8000, stop.get_token());
+  ASSERT_FALSE(said) << "32 million comparisons";
+  EXPECT_TRUE(said.error().stopped) << said.error().text;
+  EXPECT_EQ(pool->snapshot().used, 1u);
+  held.reset();
+  EXPECT_EQ(pool->snapshot().idle, 1u);
 }
 
 TEST(Shop, AnAbandonedShopClosesAtOnce) {
+  const auto store = open_store("");
   const auto started = std::chrono::steady_clock::now();
   {
-    Shop shop(story_of(600, 1), Bulkheads::on);
+    Shop shop(story_of(600, 1), *store, Bulkheads::on);
     while (shop.read().in_flight == 0) std::this_thread::yield();
   }
   EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(60));

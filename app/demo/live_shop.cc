@@ -10,9 +10,6 @@ namespace {
 using std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// How soon a call under way notices that its trouble is over.
-constexpr std::chrono::milliseconds kSlice{50};
-
 class Alive {
  public:
   explicit Alive(std::atomic<std::uint32_t>& jobs) noexcept : jobs_(jobs) { jobs_.fetch_add(1); }
@@ -26,7 +23,11 @@ class Alive {
 
 }  // namespace
 
-LiveShop::LiveShop(const Story& story, Registry& registry) : story_(story) {
+LiveShop::LiveShop(const Story& story, Store& store, Registry& registry)
+    : story_(story),
+      connections_(store.pool("connections", story.connections, {.max_queue = 10 * story.line})),
+      queries_(workers_for("queries", story.connections, false)),
+      reports_(workers_for("reports", story.connections, true)) {
   database_ = registry.add({.options = {.name = "database",
                                         .max_concurrent = story_.connections,
                                         .max_queue = story_.line,
@@ -52,9 +53,29 @@ LiveShop::LiveShop(const Story& story, Registry& registry) : story_(story) {
 
 LiveShop::~LiveShop() {
   loop_.hurry();
+  set_slow(false);
   // Those in line are woken by the gates' timers, not by the loop, so it has to run until the last has left.
   while (jobs_.load() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   loop_.stop();
+}
+
+void LiveShop::set_slow(bool on) {
+  const std::lock_guard lock(mutex_);
+  if (on == (slowness_.stop_possible() && !slowness_.stop_requested())) return;
+  if (on)
+    slowness_ = std::stop_source();
+  else
+    slowness_.request_stop();
+}
+
+std::stop_token LiveShop::slowness() const {
+  const std::lock_guard lock(mutex_);
+  return slowness_.get_token();
+}
+
+bool LiveShop::slow() const {
+  const std::stop_token token = slowness();
+  return token.stop_possible() && !token.stop_requested();
 }
 
 void LiveShop::set_bulkheads(bool on) {
@@ -79,25 +100,43 @@ Job LiveShop::customers(Route& route, std::uint64_t seed) {
   }
 }
 
+auto LiveShop::ask(Held& held, Ask what, std::stop_token slow) {
+  const bool report = what == Ask::pairs;
+  const auto value = report ? orders_to_compare() : static_cast<std::int64_t>(++asked_ % 30);
+  return on_thread(loop_, report ? reports_ : queries_,
+                   [&held, what, value, slow = std::move(slow)] { return held.ask(what, value, slow); });
+}
+
 Job LiveShop::serve(Route& route, nanoseconds service) {
   Alive alive(jobs_);
   Result<Call> place = co_await route.bulkhead->co_acquire();
   if (!place || loop_.hurried()) co_return;
-  Result<Call> connection = co_await database_->co_acquire();
-  if (!connection) {
+  Result<Call> admitted = co_await database_->co_acquire();
+  if (!admitted) {
     place->finish(CallVerdict::failure);
     co_return;
   }
   const TimePoint start = steady_clock::now();
-  const bool may_be_slow = route.spec == &story_.slow_spec();
-  if (may_be_slow && slow()) {
-    const TimePoint end = start + std::chrono::duration_cast<nanoseconds>(service * story_.slowdown);
-    while (slow() && !loop_.hurried() && steady_clock::now() < end)
-      co_await sleep_until(loop_, steady_clock::now() + kSlice);
+  ConnectionPool::Answer connection = co_await connection_of(loop_, *connections_);
+  bool done = false;
+  if (connection) {
+    Held& held = **connection;
+    std::expected<void, AskError> said;
+    const std::stop_token slow = slowness();
+    const bool report = route.spec == &story_.slow_spec() && slow.stop_possible() && !slow.stop_requested();
+    if (report) said = co_await ask(held, Ask::pairs, slow);
+    // One that is under way when the trouble is over is stopped, and asks again for what takes little.
+    if (!report || (!said && said.error().stopped)) {
+      said = co_await ask(held, route.spec->asks, {});
+      if (said) co_await sleep_until(loop_, start + service);
+      if (said) said = co_await ask(held, route.spec->asks, {});
+    }
+    done = said.has_value();
+    connection->reset();
   }
-  co_await sleep_until(loop_, std::max(start + service, steady_clock::now()));
-  connection->finish(CallVerdict::success);
-  place->finish(CallVerdict::success);
+  const CallVerdict verdict = done ? CallVerdict::success : CallVerdict::failure;
+  admitted->finish(verdict);
+  place->finish(verdict);
 }
 
 }  // namespace bulkhead::demo

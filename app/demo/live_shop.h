@@ -1,19 +1,23 @@
 // live_shop.h - the shop of the demo without a script: it runs until it is told to stop, and its bulkheads are a registry's.
 //
-//   LiveShop shop(story, registry);
+//   LiveShop shop(story, *store, registry);
 //   shop.set_slow(true);                 // analytics turns slow
 //   shop.set_bulkheads(false);           // and nothing protects the others
 //
 // Every route has its bulkhead, and all share "database", another one: with the routes' bulkheads switched off, that is
-// the only line there is.
+// the only line there is. What it admits borrows a connection of a pool of as many, and queries.
 // Threads: every member may be called from any thread.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <stop_token>
 
+#include "app/demo/awaits.h"
 #include "app/demo/event_loop.h"
+#include "app/demo/store.h"
 #include "app/demo/story.h"
 #include "bulkhead/registry.h"
 
@@ -21,13 +25,13 @@ namespace bulkhead::demo {
 
 class LiveShop {
  public:
-  LiveShop(const Story& story, Registry& registry);  // opens at once
-  ~LiveShop();                                       // closes it: calls under way end early
+  LiveShop(const Story& story, Store& store, Registry& registry);  // opens at once
+  ~LiveShop();                                                     // closes it: calls under way end early
   LiveShop(const LiveShop&) = delete;
   LiveShop& operator=(const LiveShop&) = delete;
 
-  void set_slow(bool on) noexcept { slow_.store(on); }
-  bool slow() const noexcept { return slow_.load(); }
+  void set_slow(bool on);
+  bool slow() const;
   void set_bulkheads(bool on);
   bool bulkheads() const noexcept { return bulkheads_.load(); }
 
@@ -38,13 +42,20 @@ class LiveShop {
   };
   Job customers(Route& route, std::uint64_t seed);
   Job serve(Route& route, nanoseconds service);
+  auto ask(Held& held, Ask what, std::stop_token slow);
+  std::stop_token slowness() const;  // one that can be stopped while analytics is slow
 
   const Story story_;
   EventLoop loop_;
+  std::unique_ptr<ConnectionPool> connections_;
   std::shared_ptr<Bulkhead> database_;
   std::array<Route, kRoutes> routes_;
-  std::atomic<bool> slow_{false}, bulkheads_{true};
+  mutable std::mutex mutex_;
+  std::stop_source slowness_{std::nostopstate};  // under the lock; stopped when it is over
+  std::atomic<bool> bulkheads_{true};
   std::atomic<std::uint32_t> jobs_{0};  // coroutines that have not ended
+  std::atomic<std::uint64_t> asked_{0};
+  Pool queries_, reports_;  // last, so that their threads end first
 };
 
 }  // namespace bulkhead::demo

@@ -65,6 +65,8 @@ ActResult result_of(const Shop& shop) {
     act.peak_in_flight[i] = shop.peak_in_flight(i);
   }
   act.peak_connections = shop.peak_connections();
+  act.reports_took = shop.reports_took();
+  act.first_failure = shop.first_failure();
   return act;
 }
 
@@ -107,7 +109,7 @@ std::string report_table(const cli::Style& style, const Results& results, std::s
   const bool narrow = columns < 79;
   std::string text = cli::wrap(
       fmt::format("While {} was slow ({} instead of {} a call, for {:.1f} s):", story.slow_spec().name,
-                  cli::duration(style, static_cast<std::uint64_t>(story.slow_service().count())),
+                  cli::duration(style, results.with.reports_took.quantile(0.5)),
                   cli::duration(style, static_cast<std::uint64_t>(story.slow_spec().service.count())),
                   Seconds(story.slow).count()),
       columns - 1, " ");
@@ -121,6 +123,13 @@ std::string report_table(const cli::Style& style, const Results& results, std::s
     text += row(style, narrow, story.routes[i].name, "without", results.without.of(i, Phase::slow));
     text += row(style, narrow, "", "with", results.with.of(i, Phase::slow));
   }
+  for (const ActResult* act : {&results.without, &results.with})
+    if (!act->first_failure.empty())
+      text += '\n' +
+              cli::wrap(fmt::format("Queries failed {} bulkheads, the first with: {}",
+                                    act == &results.with ? "with" : "without", act->first_failure),
+                        columns - 1, " ") +
+              '\n';
   return text;
 }
 

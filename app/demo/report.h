@@ -14,6 +14,8 @@ struct ActResult {
   std::array<std::array<Count, kPhases>, kRoutes> counts;
   std::array<std::uint32_t, kRoutes> peak_in_flight{};
   std::uint32_t peak_connections = 0;
+  HistogramCounts reports_took;
+  std::string first_failure{};  // of a query or connection; empty: none failed
 
   const Count& of(std::size_t route, Phase phase) const {
     return counts[route][static_cast<std::size_t>(phase)];

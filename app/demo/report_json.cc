@@ -21,7 +21,7 @@ void phase(cli::JsonWriter& json, Phase which, const Count& count) {
   json.open(to_string(which));
   json.field("calls", count.calls).field("served", count.served);
   json.field("served_share", std::round(count.served_share() * 1e5) / 1e5);
-  json.field("rejected", count.rejected());
+  json.field("rejected", count.rejected()).field("failed", count.failed);
   json.open("rejected_by_reason");
   for (std::size_t i = 0; i < kReasons; ++i)
     json.field(to_string(static_cast<Reason>(i)), count.rejected_by_reason[i]);
@@ -33,6 +33,8 @@ void phase(cli::JsonWriter& json, Phase which, const Count& count) {
 
 void act(cli::JsonWriter& json, const Story& story, const ActResult& result, bool bulkheads) {
   json.open().field("bulkheads", bulkheads).field("peak_connections", result.peak_connections);
+  result.first_failure.empty() ? json.null("first_failure")
+                               : json.field("first_failure", result.first_failure);
   json.list("routes");
   for (std::size_t i = 0; i < kRoutes; ++i) {
     const RouteSpec& spec = story.routes[i];
@@ -53,9 +55,11 @@ std::string report_json(const Results& results, std::string_view version) {
   const Story& story = results.story;
   cli::JsonWriter json;
   json.open().field("schema", "bulkhead.demo/1").field("version", version).field("seed", story.seed);
-  json.open("story").field("connections", story.connections).field("max_queue", story.line);
+  json.open("story").field("database", story.database).field("database_kind", story.database_kind);
+  json.field("connections", story.connections).field("max_queue", story.line);
   json.field("max_wait_ms", ms(story.max_wait)).field("slow_route", story.slow_spec().name);
-  json.field("service_ms", ms(story.slow_spec().service)).field("slow_service_ms", ms(story.slow_service()));
+  json.field("service_ms", ms(story.slow_spec().service));
+  json.field("slow_service_ms", ms(results.with.reports_took.quantile(0.5)));
   json.field("calm_ms", ms(story.calm))
       .field("slow_ms", ms(story.slow))
       .field("recovered_ms", ms(story.recovered));

@@ -39,17 +39,14 @@ Scene Watcher::look() {
   return scene;
 }
 
-std::string headline(const cli::Style& style, const Scene& scene) {
+std::string headline(const Scene& scene) {
   const Story& story = *scene.story;
   const RouteSpec& slow = story.slow_spec();
   switch (scene.now.phase) {
     case Phase::calm:
       return "A calm day: every route is fast.";
     case Phase::slow:
-      return fmt::format("{} has turned slow: {} {} {} a call.", slow.name,
-                         cli::duration(style, static_cast<std::uint64_t>(slow.service.count())),
-                         style.utf8 ? "→" : "->",
-                         cli::duration(style, static_cast<std::uint64_t>(story.slow_service().count())));
+      return fmt::format("{} has turned slow: its report compares orders with all others.", slow.name);
     case Phase::recovered:
       break;
   }

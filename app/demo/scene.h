@@ -38,8 +38,8 @@ class Watcher {
   std::deque<Reading> readings_;
 };
 
-// "analytics has turned slow: 20 ms -> 3.00 s a call"
-std::string headline(const cli::Style& style, const Scene& scene);
+// "analytics has turned slow: its report compares orders with all others"
+std::string headline(const Scene& scene);
 // "Without bulkheads: all routes share the 100 connections and one line of 200"
 std::string setting(const Story& story, Bulkheads bulkheads);
 

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <random>
 #include <system_error>
@@ -14,6 +14,7 @@
 #include "adapters/control/access.h"
 #include "adapters/control/server.h"
 #include "app/cli/command_line.h"
+#include "app/cli/private_directory.h"
 #include "app/cli/terminal.h"
 #include "app/demo/live_shop.h"
 #include "app/web/assets.h"
@@ -22,26 +23,6 @@ namespace bulkhead::demo {
 namespace {
 
 constexpr std::string_view kUsualListen = "127.0.0.1:9920";
-
-// A directory that only this user can read, gone with the demo.
-class PrivateDirectory {
- public:
-  PrivateDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "bulkhead-demo-XXXXXX").string();
-    if (!::mkdtemp(pattern.data())) throw std::system_error(errno, std::generic_category(), pattern);
-    path_ = pattern;
-  }
-  ~PrivateDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  PrivateDirectory(const PrivateDirectory&) = delete;
-  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
-  const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::string new_token() {
   std::random_device random;
@@ -74,12 +55,19 @@ class Keys {
 
 int serve_demo(const ServeOptions& o, std::string_view version) {
   const cli::CatchSignals signals;
-  const PrivateDirectory directory;
+  const cli::PrivateDirectory directory("bulkhead-demo");
   const std::string token = new_token();
   std::ofstream(directory.path() + "/tokens") << "demo operator " << control::sha256_hex(token) << '\n';
 
   Registry registry;
-  LiveShop shop(story_of(24, o.seed), registry);
+  std::unique_ptr<Store> store;
+  try {
+    store = open_store(o.postgres);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bulkhead demo: {}\n", error.what());
+    return cli::kFailure;
+  }
+  LiveShop shop(story_of(24, o.seed, store->connections()), *store, registry);
   control::ServerOptions options{
       .unix_socket = o.unix_socket.empty() ? directory.path() + "/admin.sock" : o.unix_socket,
       .listen = o.listen.empty() ? std::string(kUsualListen) : o.listen,
@@ -112,12 +100,13 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
   shop.set_slow(o.slow);
   const Keys keys;
   fmt::print(
-      "A shop under load: checkout, browse, analytics and admin share a database of 100 connections.\n\n"
+      "A shop under load: checkout, browse, analytics and admin share a database of {3} connections "
+      "({4}).\n\n"
       "  dashboard   {0}/ui/#token={1}\n"
       "  terminal    bulkhead top --admin {2}\n"
       "  change it   bulkhead set analytics --limit 5 --for 2m --reason trying --admin {2}\n"
       "  metrics     curl {0}/metrics\n\n",
-      server->url(), token, options.unix_socket);
+      server->url(), token, options.unix_socket, store->connections(), store->about());
   fmt::print(
       "{}Ctrl-C ends it.\n",
       keys.any()

@@ -12,7 +12,8 @@ struct ServeOptions {
   std::string unix_socket{};  // default: one in a directory of its own
   double seconds = 0;         // 0: until a signal or the key q
   std::uint64_t seed = 1;
-  bool slow = false;  // from the start
+  bool slow = false;       // from the start
+  std::string postgres{};  // a connection string; empty: SQLite
 };
 
 int serve_demo(const ServeOptions& options, std::string_view version);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <random>
+#include <thread>
 
 namespace bulkhead::demo {
 namespace {
@@ -27,30 +28,49 @@ class Alive {
   std::atomic<std::uint32_t>& jobs_;
 };
 
+std::vector<std::unique_ptr<ConnectionPool>> pools_of(const Story& story, Store& store, Bulkheads bulkheads,
+                                                      EventLoop& loop) {
+  const auto gate = [&](std::uint32_t line) {
+    return GateOptions{.max_queue = line, .max_wait = story.max_wait, .deadlines = &loop};
+  };
+  std::vector<std::unique_ptr<ConnectionPool>> pools;
+  if (bulkheads == Bulkheads::off) {
+    pools.push_back(store.pool("shared", story.connections, gate(story.line)));
+    return pools;
+  }
+  for (const RouteSpec& route : story.routes)
+    pools.push_back(store.pool(std::string(route.name), route.share, gate(story.line_of(route))));
+  return pools;
+}
+
 }  // namespace
 
-Shop::Shop(const Story& story, Bulkheads bulkheads)
+Shop::Shop(const Story& story, Store& store, Bulkheads bulkheads)
     : story_(story),
+      bulkheads_(bulkheads),
+      pools_(pools_of(story, store, bulkheads, loop_)),
       opens_(steady_clock::now() + std::chrono::milliseconds(20)),
-      database_({.name = "database",
-                 .max_concurrent = story.connections,
-                 .max_queue = story.line,
-                 .max_wait = story.max_wait,
-                 .deadlines = &loop_}) {
+      queries_(workers_for("queries", story.connections, false)),
+      reports_(workers_for("reports", story.connections, true)) {
   for (std::size_t i = 0; i < kRoutes; ++i) {
-    const RouteSpec& spec = story_.routes[i];
-    routes_[i].spec = &spec;
-    if (bulkheads == Bulkheads::on)
-      routes_[i].bulkhead = std::make_unique<Gate>(GateOptions{.name = std::string(spec.name),
-                                                               .max_concurrent = spec.share,
-                                                               .max_queue = story_.line_of(spec),
-                                                               .max_wait = story_.max_wait,
-                                                               .deadlines = &loop_});
+    routes_[i].spec = &story_.routes[i];
+    routes_[i].pool = pools_[bulkheads == Bulkheads::on ? i : 0].get();
   }
+  mend();
   for (std::size_t i = 0; i < kRoutes; ++i) customers(routes_[i], story_.seed * kRoutes + i);
 }
 
-Shop::~Shop() { loop_.stop(); }  // before the gates and tallies its jobs use
+Shop::~Shop() {
+  abandon();
+  // Those who wait for a thread of the database's come back to the loop, so it has to run until the last has left.
+  while (!finished()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  loop_.stop();
+}
+
+void Shop::abandon() noexcept {
+  loop_.hurry();
+  slowness_.request_stop();
+}
 
 Job Shop::customers(Route& route, std::uint64_t seed) {
   Alive alive(jobs_);
@@ -67,19 +87,44 @@ Job Shop::customers(Route& route, std::uint64_t seed) {
   }
 }
 
+Job Shop::mend() {
+  Alive alive(jobs_);
+  co_await sleep_until(loop_, opens_ + story_.calm + story_.slow);
+  slowness_.request_stop();
+}
+
+bool Shop::slow_now(const Route& route) const noexcept {
+  return route.spec == &story_.slow_spec() && story_.phase_at(elapsed(steady_clock::now())) == Phase::slow;
+}
+
+auto Shop::ask(Held& held, Ask what) {
+  const bool report = what == Ask::pairs;
+  const auto value = report ? orders_to_compare() : static_cast<std::int64_t>(++asked_ % 30);
+  return on_thread(loop_, report ? reports_ : queries_,
+                   [&held, what, value, stop = report ? slowness_.get_token() : std::stop_token()] {
+                     return held.ask(what, value, stop);
+                   });
+}
+
+void Shop::failed(Tally& tally, std::string why) {
+  tally.fail();
+  const std::lock_guard lock(mutex_);
+  if (first_failure_.empty()) first_failure_ = std::move(why);
+}
+
 Job Shop::serve(Route& route, Call call) {
   Alive alive(jobs_);
   Tally& tally = route.tallies[static_cast<std::size_t>(story_.phase_at(elapsed(call.arrives)))];
   tally.call();
 
   route.waiting.enter();
-  Result<Permit> place;
-  Result<Permit> connection;
-  if (route.bulkhead) place = co_await route.bulkhead->co_acquire();
-  if (place) connection = co_await database_.co_acquire();
+  ConnectionPool::Answer connection = co_await connection_of(loop_, *route.pool);
   route.waiting.leave();
-  if (!place || !connection) {
-    tally.reject(place ? connection.error().reason : place.error().reason);
+  if (!connection) {
+    if (const auto& rejection = connection.error().rejection)
+      tally.reject(rejection->reason);
+    else
+      failed(tally, connection.error().message());
     co_return;
   }
 
@@ -87,45 +132,53 @@ Job Shop::serve(Route& route, Call call) {
   tally.admit(since(call.arrives, start));
   route.in_flight.enter();
   connections_.enter();
-  co_await sleep_until(loop_, done_at(route, start, call.service));  // the query
-  connections_.leave();
+  Held& held = **connection;
+  std::expected<void, AskError> said;
+  if (slow_now(route)) {
+    said = co_await ask(held, Ask::pairs);
+    reports_took_.record(since(start, steady_clock::now()));
+  }
+  // One that is under way when the trouble is over is stopped, and asks again for what takes little.
+  if (!slow_now(route) && (said || said.error().stopped)) {
+    said = co_await ask(held, route.spec->asks);
+    if (said) co_await sleep_until(loop_, start + call.service);  // over already, if the trouble held it up
+    if (said) said = co_await ask(held, route.spec->asks);
+  }
+  connections_.leave();  // before somebody else has it
   route.in_flight.leave();
-  tally.serve(since(call.arrives, steady_clock::now()));
-}
-
-// The slow route's calls are held up while its trouble lasts; when it is over, those under way
-// finish as usual.
-TimePoint Shop::done_at(const Route& route, TimePoint start, nanoseconds service) const noexcept {
-  const bool slow = route.spec == &story_.slow_spec() && story_.phase_at(elapsed(start)) == Phase::slow;
-  if (!slow) return start + service;
-  const auto held_up = std::chrono::duration_cast<nanoseconds>(service * story_.slowdown);
-  return std::min(start + held_up, opens_ + story_.calm + story_.slow + service);
+  connection->reset();
+  const TimePoint end = steady_clock::now();
+  if (said)
+    tally.serve(since(call.arrives, end));
+  else
+    failed(tally, said.error().text);
 }
 
 Reading Shop::read() const {
   Reading reading;
   reading.elapsed = elapsed(steady_clock::now());
   reading.phase = story_.phase_at(reading.elapsed);
-  const Snapshot database = database_.snapshot();
-  reading.in_flight = database.in_flight;
-  reading.limit = database.max_concurrent;
-  reading.waiting = database.waiting;
-  reading.line = database.max_queue;
+  reading.in_flight = connections_.now();
+  reading.limit = story_.connections;
   for (std::size_t i = 0; i < kRoutes; ++i) {
     const Route& route = routes_[i];
     Reading::Route& seen = reading.routes[i];
     for (const Tally& tally : route.tallies) seen.total += tally.read();
     seen.in_flight = route.in_flight.now();
     seen.waiting = route.waiting.now();
-    seen.limit = route.bulkhead ? route.spec->share : story_.connections;
-    seen.line = route.bulkhead ? story_.line_of(*route.spec) : story_.line;
-    if (route.bulkhead) reading.waiting += seen.waiting;
+    seen.limit = bulkheads_ == Bulkheads::on ? route.spec->share : story_.connections;
+    reading.waiting += seen.waiting;
   }
   return reading;
 }
 
 Count Shop::result(std::size_t route, Phase phase) const noexcept {
   return routes_[route].tallies[static_cast<std::size_t>(phase)].read();
+}
+
+std::string Shop::first_failure() const {
+  const std::lock_guard lock(mutex_);
+  return first_failure_;
 }
 
 }  // namespace bulkhead::demo

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
+#include "app/demo/store.h"
 #include "bulkhead/clock.h"
 
 namespace bulkhead::demo {
@@ -19,6 +21,7 @@ struct RouteSpec {
   std::uint32_t share;  // connections of its own when there are bulkheads
   double per_second;    // arrivals, Poisson
   nanoseconds service;  // how long a call holds its connection: the median, lognormal
+  Ask asks;             // what it asks the database, when it begins and when it ends
 };
 
 inline constexpr std::size_t kRoutes = 4;
@@ -29,16 +32,17 @@ std::string_view to_string(Phase phase) noexcept;
 
 struct Story {
   std::array<RouteSpec, kRoutes> routes{{
-      {"checkout", 50, 300, std::chrono::milliseconds(45)},
-      {"browse", 30, 400, std::chrono::milliseconds(25)},
-      {"analytics", 15, 150, std::chrono::milliseconds(20)},
-      {"admin", 5, 20, std::chrono::milliseconds(40)},
+      {"checkout", 50, 300, std::chrono::milliseconds(45), Ask::basket},
+      {"browse", 30, 400, std::chrono::milliseconds(25), Ask::shelf},
+      {"analytics", 15, 150, std::chrono::milliseconds(20), Ask::revenue},
+      {"admin", 5, 20, std::chrono::milliseconds(40), Ask::latest},
   }};
   std::size_t slow_route = 2;
-  double slowdown = 150;  // 20 ms become 3 s
-  double spread = 0.35;   // sigma of the lognormal service times
+  double spread = 0.35;  // sigma of the lognormal service times
 
-  std::uint32_t connections = 100;
+  std::string database{};  // which it is, for people
+  std::string_view database_kind{};
+  std::uint32_t connections = kMostConnections;
   std::uint32_t line = 200;  // places to wait, in all; bulkheads divide them like the connections
   nanoseconds max_wait = std::chrono::seconds(1);
 
@@ -48,11 +52,10 @@ struct Story {
   nanoseconds act() const noexcept { return calm + slow + recovered; }
   Phase phase_at(nanoseconds since_opening) const noexcept;
   const RouteSpec& slow_spec() const noexcept { return routes[slow_route]; }
-  nanoseconds slow_service() const noexcept;
   std::uint32_t line_of(const RouteSpec& route) const noexcept { return line * route.share / connections; }
 };
 
-// Both acts together take `seconds`.
-Story story_of(double seconds, std::uint64_t seed) noexcept;
+// Both acts together take `seconds`. With fewer connections there are fewer calls, and the shares are smaller.
+Story story_of(double seconds, std::uint64_t seed, std::uint32_t connections = kMostConnections) noexcept;
 
 }  // namespace bulkhead::demo

@@ -16,6 +16,7 @@ double Count::served_share() const noexcept {
 Count& Count::operator+=(const Count& other) noexcept {
   calls += other.calls;
   served += other.served;
+  failed += other.failed;
   for (std::size_t i = 0; i < kReasons; ++i) rejected_by_reason[i] += other.rejected_by_reason[i];
   wait += other.wait;
   response += other.response;
@@ -25,6 +26,7 @@ Count& Count::operator+=(const Count& other) noexcept {
 Count& Count::operator-=(const Count& earlier) noexcept {
   calls -= earlier.calls;
   served -= earlier.served;
+  failed -= earlier.failed;
   for (std::size_t i = 0; i < kReasons; ++i) rejected_by_reason[i] -= earlier.rejected_by_reason[i];
   wait -= earlier.wait;
   response -= earlier.response;
@@ -35,6 +37,7 @@ Count Tally::read() const noexcept {
   Count copy;
   copy.calls = calls_.load(std::memory_order_relaxed);
   copy.served = served_.load(std::memory_order_relaxed);
+  copy.failed = failed_.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < kReasons; ++i)
     copy.rejected_by_reason[i] = rejected_[i].load(std::memory_order_relaxed);
   copy.wait = wait_.counts();

@@ -45,7 +45,8 @@ class LiveTable final : public Viewer {
   std::string head(const Scene& scene, std::size_t columns) const {
     const std::string name = " bulkhead demo";
     const std::string left = fmt::format("{} s left ", whole_seconds(scene.total - scene.elapsed));
-    const std::string about = fmt::format("   a shop on one database of {} connections", scene.now.limit);
+    const std::string about =
+        fmt::format("   a shop on {} connections of {}", scene.now.limit, scene.story->database);
     const std::size_t room = columns > name.size() + left.size() ? columns - name.size() - left.size() : 0;
     const bool bad = scene.now.phase == Phase::slow;
     std::string text = cli::paint(style_, Paint::bold, name) +
@@ -54,7 +55,7 @@ class LiveTable final : public Viewer {
     text += ' ' + cli::paint(style_, Paint::inverse, fmt::format(" {} ", title(scene.bulkheads)));
     text += fmt::format("  act {} of 2\n", scene.bulkheads == Bulkheads::on ? 2 : 1);
     text += cli::wrap(setting(*scene.story, scene.bulkheads), columns - 1, " ") + '\n';
-    return text + ' ' + cli::paint(style_, bad ? Paint::yellow : Paint::none, headline(style_, scene)) + '\n';
+    return text + ' ' + cli::paint(style_, bad ? Paint::yellow : Paint::none, headline(scene)) + '\n';
   }
 
   std::string foot(const Scene& scene, std::size_t columns) const {
@@ -102,8 +103,8 @@ class PlainLines final : public Viewer {
     std::string text;
     if (act_ != scene.bulkheads) {
       if (!act_)
-        text += fmt::format("A shop on one database of {} connections; two acts, {} s in all.\n",
-                            scene.now.limit, whole_seconds(scene.total));
+        text += fmt::format("A shop on {} connections of one database ({}); two acts, {} s in all.\n",
+                            scene.now.limit, scene.story->database, whole_seconds(scene.total));
       act_ = scene.bulkheads;
       phase_.reset();
       next_ = std::chrono::seconds(1);
@@ -113,7 +114,7 @@ class PlainLines final : public Viewer {
     }
     if (phase_ != scene.now.phase) {
       phase_ = scene.now.phase;
-      text += headline(ascii, scene) + '\n';
+      text += headline(scene) + '\n';
     }
     if (scene.now.elapsed >= next_) {
       next_ += std::chrono::seconds(1);
