@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <stdexcept>
 #include <utility>
 
@@ -13,37 +14,8 @@ namespace {
 
 std::size_t index(ChangeKind kind) noexcept { return static_cast<std::size_t>(kind); }
 
-std::string arrow(std::string_view what, std::uint32_t from, std::uint32_t to) {
-  return std::string(what) + ' ' + std::to_string(from) + " -> " + std::to_string(to);
-}
-
-std::string duration_text(std::chrono::nanoseconds d) {
-  const auto s = std::chrono::duration_cast<std::chrono::seconds>(d).count();
-  if (s > 0 && s % 3600 == 0) return std::to_string(s / 3600) + " h";
-  if (s > 0 && s % 60 == 0) return std::to_string(s / 60) + " m";
-  return std::to_string(s) + " s";
-}
-
-std::string calls(std::uint32_t n, std::string_view adjective) {
-  return std::to_string(n) + ' ' + std::string(adjective) + (n == 1 ? " call" : " calls");
-}
-
-std::string limit_effect(std::uint32_t from, std::uint32_t to, const Snapshot& now) {
-  const std::string what = arrow("limit", from, to) + ": ";
-  if (to < now.in_flight)
-    return what + calls(now.in_flight, "running") +
-           " go on to their end; none is admitted until fewer than " + std::to_string(to) + " run";
-  if (to < from) return what + calls(now.in_flight, "running") + ", so nobody is affected at once";
-  if (to == from) return what + "as it is";
-  const std::uint32_t admitted = std::min(now.waiting, to - std::min(to, now.in_flight));
-  return what +
-         (admitted > 0 ? calls(admitted, "waiting") + " can start at once" : "no call is waiting for it");
-}
-
-std::string queue_effect(std::uint32_t from, std::uint32_t to, const Snapshot& now) {
-  const std::string what = arrow("queue", from, to) + ": ";
-  if (to < now.waiting) return what + calls(now.waiting, "waiting") + " stay in line; it is full for others";
-  return what + calls(now.waiting, "waiting");
+bool is_empty(const auto& set) {
+  return std::ranges::none_of(set, [](const auto& o) { return o.has_value(); });
 }
 
 BreakerMode mode_of(Bulkhead& bulkhead) {
@@ -72,104 +44,6 @@ std::shared_ptr<Bulkhead> Changes::find(std::string_view name) const {
                 (close.empty() ? "; GET /v1/bulkheads lists them" : "; did you mean \"" + close + "\"?")};
 }
 
-Change Changes::plan_size(const Wish& wish, Bulkhead& bulkhead, const std::optional<Override>& now) const {
-  const BulkheadOptions o = bulkhead.options();
-  const Snapshot gate = bulkhead.snapshot().gate;
-  const std::uint32_t base_limit = now && now->base_limit ? *now->base_limit : o.max_concurrent;
-  const std::uint32_t base_queue = now && now->base_queue ? *now->base_queue : gate.max_queue;
-  const std::uint32_t limit = wish.set && wish.limit ? *wish.limit : base_limit;
-  const std::uint32_t queue = wish.set && wish.queue ? *wish.queue : base_queue;
-  if (wish.set && wish.limit && o.gate)
-    throw Problem{.status = 409,
-                  .type = "conflict",
-                  .detail = "the limit of \"" + wish.name +
-                            "\" is what its group allots: override another bulkhead, or change "
-                            "the group's shares in the file"};
-  if (wish.set && wish.limit && o.adaptive)
-    throw Problem{.status = 409,
-                  .type = "conflict",
-                  .detail = "the limit of \"" + wish.name +
-                            "\" is moved by its adaptive limiter, between floor " +
-                            std::to_string(o.adaptive->floor) + " and ceiling " +
-                            std::to_string(o.adaptive->ceiling) + ": change these in the file"};
-  Change change{.before = {{"limit", o.max_concurrent}, {"queue", gate.max_queue}},
-                .after = {{"limit", limit}, {"queue", queue}}};
-  if (limit != o.max_concurrent) {
-    change.effects.push_back(limit_effect(o.max_concurrent, limit, gate));
-    change.text = arrow("limit", o.max_concurrent, limit);
-  }
-  if (queue != gate.max_queue) {
-    change.effects.push_back(queue_effect(gate.max_queue, queue, gate));
-    change.text += (change.text.empty() ? "" : ", ") + arrow("queue", gate.max_queue, queue);
-  }
-  if (change.text.empty())
-    change.text = "limit " + std::to_string(limit) + ", queue " + std::to_string(queue) + ", as before";
-  return change;
-}
-
-Change Changes::plan_breaker(const Wish& wish, Bulkhead& bulkhead) const {
-  const auto breaker = bulkhead.snapshot().breaker;
-  if (!breaker)
-    throw Problem{.status = 409,
-                  .type = "conflict",
-                  .detail = '"' + wish.name +
-                            "\" has no breaker: give it one in the file, or drain it: PUT /v1/drains/" +
-                            wish.name};
-  Change change{.before = {{"mode", to_string(breaker->mode)}, {"state", to_string(breaker->state)}},
-                .after = {{"mode", to_string(wish.mode)}}};
-  change.text =
-      "breaker " + std::string(to_string(breaker->mode)) + " -> " + std::string(to_string(wish.mode));
-  if (wish.mode == BreakerMode::forced_open)
-    change.effects.push_back("every new call is refused (breaker_open)");
-  else if (wish.mode == BreakerMode::forced_closed)
-    change.effects.push_back("every call goes through, whatever fails");
-  else
-    change.effects.push_back("closed, with an empty window: the next calls decide");
-  return change;
-}
-
-Change Changes::plan_drain(const Wish& wish, Bulkhead& bulkhead, const std::optional<Override>& now) const {
-  const BulkheadSnapshot s = bulkhead.snapshot();
-  if (s.gate.closed)
-    throw Problem{.status = 409, .type = "conflict", .detail = '"' + wish.name + "\" is closed for good"};
-  if (wish.set && s.draining && !now)
-    throw Problem{
-        .status = 409, .type = "conflict", .detail = "the program itself is draining \"" + wish.name + '"'};
-  Change change{.before = {{"draining", s.draining}}, .after = {{"draining", wish.set}}};
-  change.text = wish.set ? "draining" : "resumed";
-  if (wish.set)
-    change.effects.push_back("new calls are refused (shutdown); " + calls(s.gate.in_flight, "running") +
-                             " and " + calls(s.gate.waiting, "waiting") + " go on to their end");
-  else
-    change.effects.push_back("calls are admitted again");
-  return change;
-}
-
-Change Changes::plan(const Wish& wish) const {
-  const auto bulkhead = find(wish.name);
-  std::optional<Override> now;
-  {
-    std::lock_guard lock(mutex_);
-    if (const auto set = overrides_.find(wish.name); set != overrides_.end())
-      now = set->second[index(wish.kind)];
-  }
-  Wish asked = wish;
-  if (!wish.set && now) asked.mode = now->base_mode;
-  Change change = wish.kind == ChangeKind::size      ? plan_size(asked, *bulkhead, now)
-                  : wish.kind == ChangeKind::breaker ? plan_breaker(asked, *bulkhead)
-                                                     : plan_drain(asked, *bulkhead, now);
-  change.nothing = !wish.set && !now;
-  if (change.nothing) {
-    change.after = change.before;
-    change.effects.clear();
-    change.text = "there was no override";
-    return change;
-  }
-  if (wish.set) change.text += " for " + duration_text(wish.ttl);
-  if (!wish.reason.empty()) change.text += ": " + wish.reason;
-  return change;
-}
-
 void Changes::resize(Bulkhead& bulkhead, std::uint32_t limit) {
   plant_.resize ? plant_.resize(bulkhead.name(), limit) : bulkhead.resize(limit);
 }
@@ -185,7 +59,7 @@ void Changes::put_back(ChangeKind kind, Bulkhead& bulkhead, const Override& over
   } else if (kind == ChangeKind::breaker) {
     if (Breaker* const breaker = bulkhead.breaker()) breaker->set_mode(override.base_mode);
   } else {
-    bulkhead.set_draining(false);
+    bulkhead.set_draining(override.base_draining);
   }
 }
 
@@ -217,6 +91,7 @@ void Changes::make(const Wish& wish, Bulkhead& bulkhead, std::optional<Override>
     next.base_mode = now ? now->base_mode : mode_of(bulkhead);
     if (Breaker* const breaker = bulkhead.breaker()) breaker->set_mode(wish.mode);
   } else {
+    next.base_draining = now ? now->base_draining : bulkhead.snapshot().draining;
     bulkhead.set_draining(true);
   }
   now = std::move(next);
@@ -275,9 +150,7 @@ std::vector<Change> Changes::apply(const std::vector<Wish>& wishes, std::size_t&
       }
     }
   }
-  std::erase_if(next, [](const auto& entry) {
-    return std::ranges::none_of(entry.second, [](const auto& o) { return o.has_value(); });
-  });
+  std::erase_if(next, [](const auto& entry) { return is_empty(entry.second); });
   std::lock_guard lock(mutex_);
   overrides_.swap(next);
   for (const Wish& wish : wishes) ++versions_[wish.name];
@@ -296,15 +169,26 @@ std::vector<Changes::Ended> Changes::expire() {
   }
   std::vector<Ended> ended;
   for (const Wish& wish : due) {
-    if (const auto bulkhead = plant_.find(wish.name)) {
-      ended.push_back({wish.name, plan(wish).text + ", its time is over", false});
-      apply(wish);
-      continue;
+    try {
+      Change change = apply(wish);
+      ended.push_back(
+          {wish.name, change.text + ", its time is over", std::move(change.before), std::move(change.after)});
+    } catch (const Problem& problem) {  // the bulkhead is gone, or no longer one that can be so
+      std::lock_guard lock(mutex_);
+      forget(wish);
+      ended.push_back(
+          {wish.name, "its time is over, and what it replaced cannot come back: " + problem.detail, {}, {}});
     }
-    std::lock_guard lock(mutex_);  // the bulkhead itself is gone
-    overrides_.erase(wish.name);
   }
   return ended;
+}
+
+void Changes::forget(const Wish& wish) {
+  const auto found = overrides_.find(wish.name);
+  if (found == overrides_.end()) return;
+  found->second[index(wish.kind)].reset();
+  if (is_empty(found->second)) overrides_.erase(found);
+  ++versions_[wish.name];
 }
 
 std::vector<Changes::Ended> Changes::reconcile() {
@@ -318,17 +202,20 @@ std::vector<Changes::Ended> Changes::reconcile() {
     const auto bulkhead = plant_.find(name);
     if (!bulkhead) {
       set = {};
-      ended.push_back({name, "the bulkhead is gone, and its overrides with it", true});
+      ended.push_back({name, "the bulkhead is gone, and its overrides with it", {}, {}});
       continue;
     }
     const auto settle = [&](std::optional<std::uint32_t>& wanted, std::optional<std::uint32_t>& base,
-                            std::uint32_t is, std::string_view what, auto&& again) {
+                            std::uint32_t is, const std::string& what, auto&& again) {
       if (!wanted || is == *wanted) return;
-      if (is == *base) return again(*wanted);
-      ended.push_back({name,
-                       std::string(what) + ' ' + std::to_string(is) + " of the file replaces the override " +
-                           std::to_string(*wanted),
-                       true});
+      std::string why =
+          what + ' ' + std::to_string(is) + " of the file replaces the override " + std::to_string(*wanted);
+      if (is == *base) try {
+          return again(*wanted);
+        } catch (const std::exception& cannot) {  // of another kind since: a member of a group, say
+          why = what + " override " + std::to_string(*wanted) + " ends: " + cannot.what();
+        }
+      ended.push_back({name, why, {{what, *wanted}}, {{what, is}}});
       wanted.reset();
       base.reset();
     };
@@ -342,14 +229,17 @@ std::vector<Changes::Ended> Changes::reconcile() {
     if (auto& forced = set[index(ChangeKind::breaker)]; forced && mode_of(*bulkhead) != forced->mode) {
       if (Breaker* const breaker = bulkhead->breaker())
         breaker->set_mode(forced->mode);
-      else
+      else {
+        ended.push_back({name,
+                         "there is no breaker any more, and its override ends",
+                         {{"mode", to_string(forced->mode)}},
+                         {{"mode", nullptr}}});
         forced.reset();
+      }
     }
     if (set[index(ChangeKind::drain)]) bulkhead->set_draining(true);
   }
-  std::erase_if(next, [](const auto& entry) {
-    return std::ranges::none_of(entry.second, [](const auto& o) { return o.has_value(); });
-  });
+  std::erase_if(next, [](const auto& entry) { return is_empty(entry.second); });
   std::lock_guard lock(mutex_);
   overrides_.swap(next);
   for (const Ended& e : ended) ++versions_[e.name];
@@ -401,24 +291,18 @@ json::array Changes::of(std::string_view name) const {
   }
   if (const auto& o = set[index(ChangeKind::breaker)])
     add(*o, "breaker", json::string(to_string(o->base_mode)), json::string(to_string(o->mode)));
-  if (const auto& o = set[index(ChangeKind::drain)]) add(*o, "drain", false, true);
+  if (const auto& o = set[index(ChangeKind::drain)]) add(*o, "drain", o->base_draining, true);
   return list;
 }
 
 json::object Changes::resource(std::string_view name, ChangeKind kind) const {
   const auto bulkhead = find(name);
-  const BulkheadSnapshot s = bulkhead->snapshot();
-  json::object o{{"name", name}};
-  if (kind == ChangeKind::size) {
-    o["limit"] = bulkhead->options().max_concurrent;
-    o["queue"] = s.gate.max_queue;
-  } else if (kind == ChangeKind::breaker) {
-    o["mode"] = s.breaker ? json::value(to_string(s.breaker->mode)) : json::value(nullptr);
-    o["state"] = s.breaker ? json::value(to_string(s.breaker->state)) : json::value(nullptr);
-  } else {
-    o["draining"] = s.draining;
-    o["in_flight"] = s.gate.in_flight;
-    o["waiting"] = s.gate.waiting;
+  json::object o = state_of(kind, *bulkhead);
+  o["name"] = name;
+  if (kind == ChangeKind::drain) {
+    const Snapshot gate = bulkhead->snapshot().gate;
+    o["in_flight"] = gate.in_flight;
+    o["waiting"] = gate.waiting;
   }
   json::array fields;
   for (json::value& field : of(name)) {

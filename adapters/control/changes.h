@@ -38,6 +38,7 @@ struct Wish {
 struct Override {
   std::optional<std::uint32_t> limit{}, queue{}, base_limit{}, base_queue{};
   BreakerMode mode{}, base_mode{};
+  bool base_draining = false;
   std::string actor{}, reason{};
   WallTime since{};
   TimePoint expires{};
@@ -56,14 +57,14 @@ class Changes {
   Changes(Plant& plant, Clock& clock) : plant_(plant), clock_(clock) {}
   ~Changes();
 
-  Change plan(const Wish& wish) const;  // throws Problem if it cannot be done
+  Change plan(const Wish& wish) const;  // throws Problem if it cannot be done; taking back can always be done
   Change apply(const Wish& wish);       // plan(), and does it
   // All or none: each is planned before the first is done. `at` is told where in the list a Problem comes from.
   std::vector<Change> apply(const std::vector<Wish>& wishes, std::size_t& at);
 
   struct Ended {
     std::string name{}, text{};
-    bool dropped = false;  // because its base changed; else its time was over
+    boost::json::object before{}, after{};
   };
   std::vector<Ended> expire();     // those whose time is over
   std::vector<Ended> reconcile();  // after settings were changed by others: drops, or puts in force again
@@ -78,10 +79,13 @@ class Changes {
  private:
   using Set = std::array<std::optional<Override>, 3>;
   std::shared_ptr<Bulkhead> find(std::string_view name) const;
-  Change plan_size(const Wish& wish, Bulkhead& bulkhead, const std::optional<Override>& now) const;
-  Change plan_breaker(const Wish& wish, Bulkhead& bulkhead) const;
-  Change plan_drain(const Wish& wish, Bulkhead& bulkhead, const std::optional<Override>& now) const;
+  static boost::json::object state_of(ChangeKind kind, Bulkhead& bulkhead);
+  // `now`: the override in force, or null; never null when it is taken back.
+  static void plan_size(Change& change, const Wish& wish, Bulkhead& bulkhead, const Override* now);
+  static void plan_breaker(Change& change, const Wish& wish, Bulkhead& bulkhead, const Override* now);
+  static void plan_drain(Change& change, const Wish& wish, Bulkhead& bulkhead, const Override* now);
   void make(const Wish& wish, Bulkhead& bulkhead, std::optional<Override>& now);
+  void forget(const Wish& wish);  // under mutex_
   void put_back(ChangeKind kind, Bulkhead& bulkhead, const Override& override);
   void resize(Bulkhead& bulkhead, std::uint32_t limit);
   void resize_queue(Bulkhead& bulkhead, std::uint32_t queue);

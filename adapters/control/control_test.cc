@@ -1,98 +1,16 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
-#include <thread>
 
-#include "access.h"
-#include "bulkhead/manual_clock.h"
-#include "http_client_test.h"
 #include "routes.h"
-#include "server.h"
+#include "world_test.h"
 
 namespace bulkhead::control {
 namespace {
 
 using namespace std::chrono_literals;
 namespace json = boost::json;
-
-// Real bulkheads, as a program that has three of its own would show them.
-struct World {
-  ManualClock clock;
-  std::map<std::string, std::shared_ptr<Bulkhead>, std::less<>> bulkheads;
-  std::string directory;
-  ServerOptions options;
-  std::unique_ptr<Server> server;
-
-  World() {
-    add({.name = "db", .max_concurrent = 20, .max_queue = 10, .clock = &clock});
-    add({.name = "pay/eu", .max_concurrent = 5, .breaker = BreakerOptions{}, .clock = &clock});
-    add({.name = "auto", .max_concurrent = 5, .adaptive = LimiterOptions{}, .clock = &clock});
-    std::string pattern = (std::filesystem::temp_directory_path() / "bulkhead-control-XXXXXX").string();
-    directory = ::mkdtemp(pattern.data());
-    options = {.unix_socket = directory + "/admin.sock",
-               .listen = "127.0.0.1:0",
-               .tokens_file = directory + "/tokens",
-               .instance = "test",
-               .version = "1.2.3",
-               .audit_file = directory + "/audit.jsonl",
-               .clock = &clock};
-    std::ofstream(options.tokens_file)
-        << "# for tests\nvera viewer " << sha256_hex("v") << "\nolga operator " << sha256_hex("o")
-        << "\nann admin " << sha256_hex("a") << " 2999-01-01T00:00:00Z\nold admin " << sha256_hex("x")
-        << " 2020-01-01T00:00:00Z\n";
-  }
-  ~World() {
-    server.reset();
-    std::filesystem::remove_all(directory);
-  }
-  void add(const BulkheadOptions& o) { bulkheads[o.name] = std::make_shared<Bulkhead>(o); }
-  Bulkhead& operator[](std::string_view name) { return *bulkheads.find(name)->second; }
-
-  Plant plant() {
-    return {.snapshot =
-                [this] {
-                  RegistrySnapshot all;
-                  for (const auto& [name, b] : bulkheads)
-                    all.bulkheads.push_back({.name = name,
-                                             .type = "",
-                                             .group = "",
-                                             .tenants = "",
-                                             .tenant_id = "",
-                                             .configured = b->options(),
-                                             .now = b->snapshot(),
-                                             .bulkhead = b});
-                  return all;
-                },
-            .find =
-                [this](std::string_view name) {
-                  const auto found = bulkheads.find(name);
-                  return found == bulkheads.end() ? nullptr : found->second;
-                }};
-  }
-  Server& start() { return *(server = std::make_unique<Server>(plant(), options)); }
-  Reply ask(const Ask& request) {
-    if (!server) start();
-    Client client = Client::tcp(server->port());
-    EXPECT_TRUE(client.send(request.text()));
-    return client.read(request.method == "HEAD");
-  }
-  Reply ask_local(const Ask& request) {
-    if (!server) start();
-    Client client = Client::local(options.unix_socket);
-    EXPECT_TRUE(client.send(request.text()));
-    return client.read();
-  }
-  Reply get(const std::string& path) { return ask({.path = path}); }
-  Reply put(const std::string& path, const std::string& body, std::vector<std::string> headers = {}) {
-    return ask({.method = "PUT", .path = path, .body = body, .token = "o", .headers = std::move(headers)});
-  }
-};
-
-std::int64_t number(const json::value& v) { return v.to_number<std::int64_t>(); }
 
 TEST(Control, ShowsWhatTheBulkheadsAreDoing) {
   World w;
@@ -115,187 +33,35 @@ TEST(Control, ShowsWhatTheBulkheadsAreDoing) {
 
   const Reply detail = w.get("/v1/bulkheads/pay%2Feu");
   ASSERT_EQ(detail.status, 200);
-  EXPECT_EQ(detail.json().at("settings").as_array()[1].at("value").as_string(), "5");
+  std::map<std::string, std::string> settings;
+  const json::value shown = detail.json();
+  for (const auto& s : shown.at("settings").as_array())
+    settings[std::string(s.at("name").as_string())] = std::string(s.at("value").as_string());
+  EXPECT_EQ(settings["max_concurrent"], "5");
+  EXPECT_EQ(settings["max_wait"], "forever");
+  EXPECT_TRUE(settings.contains("breaker.open_for"));
   const Reply unknown = w.get("/v1/bulkheads/bd");
   EXPECT_EQ(unknown.status, 404);
   EXPECT_NE(unknown.body.find("did you mean \\\"db\\\"?"), std::string::npos) << unknown.body;
   EXPECT_EQ(w.ask({.method = "HEAD", .path = "/v1/snapshot"}).status, 200);
 }
 
-TEST(Control, AnOverrideChangesTheProcessAndEndsByItself) {
+TEST(Control, ShowsPoolsAsTheyAre) {
   World w;
-  const Reply set = w.put("/v1/overrides/db", R"({"limit": 3, "ttl": "10m", "reason": "incident"})");
-  ASSERT_EQ(set.status, 200) << set.body;
-  EXPECT_EQ(number(set.json().at("before").at("limit")), 20);
-  EXPECT_EQ(number(set.json().at("after").at("limit")), 3);
-  EXPECT_EQ(w["db"].snapshot().gate.max_concurrent, 3u);
-  const json::value shown = w.get("/v1/overrides/db").json();
-  EXPECT_EQ(shown.at("overrides").as_array().at(0).at("by").as_string(), "olga");
-  EXPECT_EQ(w.get("/v1/snapshot").json().at("config").at("state").as_string(), "drift");
-
-  w.clock.advance(10min - 1ns);
-  EXPECT_EQ(number(w.get("/v1/overrides/db").json().at("limit")), 3);
-  w.clock.advance(1ns);
-  EXPECT_EQ(number(w.get("/v1/overrides/db").json().at("limit")), 20);
-  EXPECT_EQ(w["db"].snapshot().gate.max_concurrent, 20u);
-  EXPECT_NE(w.get("/v1/events").body.find("\"expired\""), std::string::npos);
-}
-
-TEST(Control, WhatWasReplacedComesBackAlsoAfterASecondOverrideAndAtTheEnd) {
-  World w;
-  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "queue": 1, "reason": "r"})").status, 200);
-  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 4, "reason": "r"})").status,
-            200);  // queue is no longer overridden
-  EXPECT_EQ(w["db"].snapshot().gate.max_queue, 10u);
-  const Reply reverted = w.ask({.method = "DELETE", .path = "/v1/overrides/db", .token = "o"});
-  ASSERT_EQ(reverted.status, 200);
-  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
-  EXPECT_EQ(w.ask({.method = "DELETE", .path = "/v1/overrides/db", .token = "o"}).status, 200);
-
-  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "reason": "r"})").status, 200);
-  ASSERT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})").status, 200);
-  w.server.reset();
-  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
-  EXPECT_FALSE(w["db"].snapshot().draining);
-}
-
-TEST(Control, TheFileWinsOverAnOverrideOfTheSameField) {
-  World w;
-  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "queue": 1, "reason": "r"})").status, 200);
-  BulkheadOptions o = w["db"].options();
-  o.max_concurrent = 20;  // as before
-  o.max_queue = 50;       // changed
-  w["db"].update(o);
-  w.server->reloaded(
-      {.errors = {}, .changes = {"db.max_queue 10 -> 50"}, .needs_restart = {}, .revision = "2"}, "watch");
-  EXPECT_EQ(w["db"].snapshot().gate.max_concurrent, 3u);  // in force again
-  EXPECT_EQ(w["db"].snapshot().gate.max_queue, 50u);
-  const json::value left = w.get("/v1/overrides/db").json();
-  ASSERT_EQ(left.at("overrides").as_array().size(), 1u);
-  EXPECT_EQ(left.at("overrides").as_array()[0].at("field").as_string(), "limit");
-}
-
-TEST(Control, ABreakerCanBeForcedAndABulkheadDrained) {
-  World w;
-  ASSERT_EQ(w.put("/v1/circuits/pay%2Feu/override", R"({"state": "open", "ttl": 60, "reason": "r"})").status,
-            200);
-  EXPECT_EQ(w["pay/eu"].try_acquire().error().reason, Reason::breaker_open);
-  EXPECT_EQ(w.ask({.method = "DELETE", .path = "/v1/circuits/pay%2Feu/override", .token = "o"}).status, 200);
-  EXPECT_TRUE(w["pay/eu"].try_acquire());
-  EXPECT_EQ(w.put("/v1/circuits/db/override", R"({"state": "open", "reason": "r"})").status,
-            409);  // has none
-
-  const Reply drained = w.put("/v1/drains/db", R"({"ttl": "1h", "reason": "r"})");
-  ASSERT_EQ(drained.status, 200) << drained.body;
-  EXPECT_EQ(w["db"].try_acquire().error().reason, Reason::shutdown);
-  w.clock.advance(1h);
-  EXPECT_FALSE(w.get("/v1/drains/db").json().at("draining").as_bool());
-  EXPECT_TRUE(w["db"].try_acquire());
-  EXPECT_EQ(w.put("/v1/overrides/auto", R"({"limit": 3, "reason": "r"})").status,
-            409);  // the limiter's business
-}
-
-TEST(Control, ADryRunTellsTheEffectAndDoesNothing) {
-  World w;
-  std::vector<Result<Call>> running;
-  for (int i = 0; i < 7; ++i) running.push_back(w["db"].try_acquire());
-  const Reply reply = w.put("/v1/overrides/db?dry_run=true", R"({"limit": 5, "reason": "r"})");
-  ASSERT_EQ(reply.status, 200);
-  EXPECT_TRUE(reply.json().at("dry_run").as_bool());
-  EXPECT_EQ(reply.json().at("effects").as_array().at(0).as_string(),
-            "limit 20 -> 5: 7 running calls go on to their end; none is admitted until fewer than 5 run");
-  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
-  EXPECT_TRUE(w.get("/v1/overrides").json().at("overrides").as_array().empty());
-}
-
-TEST(Control, EveryMistakeInABodyIsToldAtOnceWithItsPlace) {
-  World w;
-  const Reply reply = w.put("/v1/overrides/db", R"({"limit": 0, "tll": 5, "ttl": "15", "reason": " "})");
-  ASSERT_EQ(reply.status, 422);
-  EXPECT_EQ(reply.header("Content-Type"), "application/problem+json");
-  std::map<std::string, std::string> by_pointer;
-  const json::value problem = reply.json();
-  for (const auto& e : problem.at("errors").as_array())
-    by_pointer[std::string(e.at("pointer").as_string())] = text_of(e);
-  EXPECT_EQ(by_pointer.size(), 4u) << reply.body;
-  EXPECT_NE(by_pointer["/limit"].find("drain it"), std::string::npos);
-  EXPECT_NE(by_pointer["/tll"].find("did you mean \\\"ttl\\\"?"), std::string::npos);
-  EXPECT_TRUE(by_pointer.contains("/ttl") && by_pointer.contains("/reason"));
-  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
-
-  EXPECT_EQ(w.put("/v1/overrides/db", "{").status, 400);
-  EXPECT_EQ(w.put("/v1/overrides/db", "[1]").status, 400);
-  EXPECT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "reason": "r"})", {"Content-Type: text/plain"}).status,
-            415);
-  EXPECT_EQ(w.put("/v1/overrides/nobody", R"({"limit": 3, "reason": "r"})").status, 404);
-  EXPECT_EQ(w.put("/v1/overrides/db", R"({"reason": "r"})").status, 422);
-  const Reply wrong_method = w.ask({.method = "PATCH", .path = "/v1/overrides/db", .token = "a"});
-  EXPECT_EQ(wrong_method.status, 405);
-  EXPECT_EQ(wrong_method.header("Allow"), "GET, PUT, DELETE");
-  EXPECT_EQ(w.get("/v1/nothing").status, 404);
-  EXPECT_EQ(w.get("/v1/history?seconds=99999").status, 400);
-  EXPECT_EQ(
-      w.ask({.method = "PUT", .path = "/v1/overrides/db", .body = std::string(70'000, ' '), .token = "o"})
-          .status,
-      413);
-  EXPECT_EQ(w.ask({.path = "/livez", .headers = {"X: " + std::string(9000, 'x')}}).status, 431);
-}
-
-TEST(Control, IfMatchLetsOnlyOneOfManyWritersThrough) {
-  World w;
-  w.start();
-  std::atomic<int> won{0}, stale{0}, other{0};
-  std::vector<std::jthread> writers;
-  const std::string first = w.get("/v1/overrides/db").header("ETag");
-  ASSERT_FALSE(first.empty());
-  for (int i = 1; i <= 4; ++i)
-    writers.emplace_back([&, i] {
-      const Reply r = w.put("/v1/overrides/db", R"({"reason": "race", "limit": )" + std::to_string(i) + "}",
-                            {"If-Match: " + first});
-      (r.status == 200 ? won : r.status == 412 ? stale : other)++;
-      if (r.status != 412) return;
-      EXPECT_EQ(r.json().at("name").as_string(), "db");  // what it is now, and how to refer to it
-      EXPECT_NE(r.header("ETag"), first);
-    });
-  writers.clear();
-  EXPECT_EQ(won, 1);
-  EXPECT_EQ(stale, 3);
-  EXPECT_EQ(other, 0);
-  const std::string next = w.get("/v1/bulkheads/db").header("ETag");
-  EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: \"no\", " + next}).status, 200);
-  EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: " + next}).status, 412);
-  EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: *"}).status, 200);
-}
-
-TEST(Control, ABatchIsDoneAsAWholeOrNotAtAll) {
-  World w;
-  const auto batch = [&](const std::string& operations) {
-    return w.ask({.method = "POST",
-                  .path = "/v1/batch",
-                  .body = "{\"operations\": [" + operations + "]}",
-                  .token = "o"});
+  ResourcePool<int> pool({.name = "orders",
+                          .max = 3,
+                          .open = [](const Opening&) { return std::expected<int, std::string>(7); },
+                          .maintenance = Maintenance::by_hand});
+  w.options.pools = [&] {
+    return std::vector<PoolStatus>{
+        {.name = "orders", .kind = "postgres", .now = pool.snapshot(), .server_limit = 100}};
   };
-  const std::string good =
-      R"({"method": "PUT", "path": "/v1/overrides/db", "body": {"limit": 3, "reason": "r"}})";
-  const Reply half = batch(
-      good +
-      R"(, {"method": "PUT", "path": "/v1/circuits/db/override", "body": {"state": "open", "reason": "r"}})");
-  EXPECT_EQ(half.status, 409);
-  EXPECT_EQ(half.json().at("errors").as_array()[0].at("pointer").as_string(), "/operations/1");
-  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
-  const Reply wrong =
-      batch(good + R"(, {"method": "PUT", "path": "/v1/drains/db", "body": {"ttl": "x", "reason": "r"}})");
-  EXPECT_EQ(wrong.status, 422);
-  EXPECT_EQ(wrong.json().at("errors").as_array()[0].at("pointer").as_string(), "/operations/1/body/ttl");
-  EXPECT_EQ(batch(good + ", " + good).status, 422);
-  EXPECT_EQ(batch(R"({"method": "POST", "path": "/v1/config/reload"})").status, 422);
-  EXPECT_EQ(batch("").status, 422);
-
-  const Reply whole =
-      batch(good + R"(, {"method": "PUT", "path": "/v1/drains/pay%2Feu", "body": {"reason": "r"}})");
-  ASSERT_EQ(whole.status, 200) << whole.body;
-  EXPECT_EQ(w["db"].options().max_concurrent, 3u);
-  EXPECT_TRUE(w["pay/eu"].snapshot().draining);
+  const auto lease = pool.acquire({});
+  ASSERT_TRUE(lease);
+  const json::value shown = w.get("/v1/snapshot").json().at("pools").as_array().at(0);
+  EXPECT_EQ(number(shown.at("used")), 1);
+  EXPECT_EQ(number(shown.at("max")), 3);
+  EXPECT_EQ(number(shown.at("server_limit")), 100);
 }
 
 // What each caller gets from each route, by the table that also makes the OpenAPI document.

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/suggest.h"
-#include "settings.h"
+#include "bulkhead/config.h"
 
 namespace bulkhead::control {
 namespace json = boost::json;
@@ -37,10 +37,6 @@ std::array<std::uint16_t, 3> buckets_of(const HistogramCounts& counts, std::uint
     return static_cast<std::uint16_t>(Histogram::bucket_of(counts.quantile(q)));
   };
   return {bucket(0.5), bucket(0.9), bucket(0.99)};
-}
-
-double middle_of(std::uint16_t bucket) {  // in seconds
-  return bucket == 0 ? 0 : round_to(Histogram::upper_bound(bucket) / std::exp2(1.0 / 16) * 1e-9, 1e6);
 }
 
 bool refuses(const BreakerSnapshot& breaker) noexcept {
@@ -80,6 +76,18 @@ json::object group_json(const GroupSnapshot& group) {
         json::object{{"lender", loan.lender}, {"borrower", loan.borrower}, {"units", loan.units}});
   return {{"name", group.name}, {"total", group.total},          {"in_flight", group.in_flight},
           {"free", group.free}, {"members", std::move(members)}, {"loans", std::move(loans)}};
+}
+
+json::object pool_json(const PoolStatus& pool) {
+  const ResourceSnapshot& now = pool.now;
+  json::object o{{"name", pool.name},      {"kind", pool.kind},         {"used", now.used},
+                 {"idle", now.idle},       {"connecting", now.opening}, {"waiting", now.gate.waiting},
+                 {"max", now.max},         {"wait_p99", nullptr},       {"oldest_use", nullptr},
+                 {"server_limit", nullptr}};
+  if (now.wait.count() > 0) o["wait_p99"] = seconds(now.wait.quantile(0.99));
+  if (now.used > 0) o["oldest_use"] = seconds(static_cast<std::uint64_t>(now.oldest_lease.count()));
+  if (pool.server_limit > 0) o["server_limit"] = pool.server_limit;
+  return o;
 }
 
 json::array events_json(const std::vector<Entry>& entries) {
@@ -317,11 +325,15 @@ json::object Observer::frame_json(const RegistrySnapshot& all, const std::vector
                                    {"retired", t.retired},
                                    {"overflowed", t.overflowed},
                                    {"refused", t.refused}});
+  json::array pools;
+  if (options_.pools)
+    for (const PoolStatus& pool : options_.pools()) pools.push_back(pool_json(pool));
   json::array switches;
   for (const Switch& s : options_.switches)
     switches.push_back(json::object{{"name", s.name}, {"title", s.title}, {"on", s.is_on()}});
   o["bulkheads"] = std::move(bulkheads);
   o["groups"] = std::move(groups);
+  o["pools"] = std::move(pools);
   o["tenants"] = std::move(tenants);
   o["switches"] = std::move(switches);
   o["events"] = events_json(events);
@@ -330,6 +342,26 @@ json::object Observer::frame_json(const RegistrySnapshot& all, const std::vector
 
 json::object Observer::snapshot(std::size_t events) const {
   return frame_json(plant_.snapshot(), journal_.list({.limit = events}));
+}
+
+// By the one table of settings; where each comes from, as far as somebody knows.
+json::array Observer::settings_json(const RegistrySnapshot::Entry& entry) const {
+  Config config;
+  config.bulkheads.push_back({.options = entry.configured,
+                              .type = entry.type,
+                              .group = entry.group,
+                              .criticality = entry.criticality});
+  config.bulkheads[0].options.name = "it";  // whatever its name contains, it is one step of the path
+  json::array list;
+  for (const Setting& setting : settings(config)) {
+    const std::string_view prefix = "bulkheads.it.", path = setting.path;
+    if (!path.starts_with(prefix) || setting.value == "none" || setting.value == "\"\"") continue;
+    const std::string_view name = path.substr(prefix.size());
+    json::object o{{"name", name}, {"value", setting.value}};
+    if (options_.config.source) o["source"] = options_.config.source(entry.name, name);
+    list.push_back(std::move(o));
+  }
+  return list;
 }
 
 json::object Observer::bulkhead(std::string_view name) const {
@@ -345,7 +377,7 @@ json::object Observer::bulkhead(std::string_view name) const {
                             (close.empty() ? "" : "; did you mean \"" + close + "\"?")};
   }
   json::object o = entry_json(all, *entry);
-  o["settings"] = settings_json(entry->configured);
+  o["settings"] = settings_json(*entry);
   json::array holders;
   if (entry->bulkhead)
     for (const Holder& h : entry->bulkhead->holders())
@@ -357,128 +389,6 @@ json::object Observer::bulkhead(std::string_view name) const {
                        {"where", std::string(h.where.file_name()) + ':' + std::to_string(h.where.line())}});
   o["holders"] = std::move(holders);
   return o;
-}
-
-json::object Observer::row_json(const std::string& name, const Row& row, std::size_t count, std::size_t step,
-                                bool detail) const {
-  // Bucket i is made of the samples of the seconds (end - (count - i) * step, ... + step].
-  json::array used, limit, queue, rejected, open, configured, rate, failed_rate;
-  std::array<std::array<json::array, 3>, 2> times;
-  std::array<json::array, kReasons> reasons;
-  std::optional<std::uint32_t> last_limit, last_configured;
-  constexpr std::size_t never = SIZE_MAX;
-  std::size_t opened = never;
-  const auto none = [&] {
-    used.push_back(nullptr);
-    if (!detail) return;
-    rate.push_back(nullptr);
-    failed_rate.push_back(nullptr);
-    for (auto& kind : times)
-      for (auto& column : kind) column.push_back(nullptr);
-  };
-  for (std::size_t i = 0; i < count; ++i) {
-    // Samples are numbered by seq: the newest is seq_, the first of the row since_seq.
-    const std::uint64_t back = (count - i) * step;
-    Sample sum{.wait = {kNothing, kNothing, kNothing}, .service = {kNothing, kNothing, kNothing}};
-    std::array<std::uint64_t, kReasons> refused{};
-    std::size_t n = 0;
-    for (std::size_t k = 0; k < step; ++k) {
-      if (seq_ + 1 + k < back + row.since_seq) continue;
-      const std::uint64_t at = seq_ + 1 + k - back - row.since_seq;
-      if (at >= row.history.size()) continue;
-      const Sample& s = row.history[at];
-      ++n;
-      if (n == 1 || std::uint64_t{s.used} * sum.limit >= std::uint64_t{sum.used} * s.limit) {
-        sum.used = s.used;
-        sum.limit = s.limit;
-      }
-      sum.configured = s.configured;
-      sum.queue = std::max(sum.queue, s.queue);
-      sum.calls += s.calls;
-      sum.failed += s.failed;
-      sum.open |= s.open;
-      for (std::size_t r = 0; r < kReasons; ++r) refused[r] += s.rejected[r];
-      for (std::size_t q = 0; q < 3; ++q) {
-        if (s.wait[q] != kNothing)
-          sum.wait[q] = sum.wait[q] == kNothing ? s.wait[q] : std::max(sum.wait[q], s.wait[q]);
-        if (s.service[q] != kNothing)
-          sum.service[q] = sum.service[q] == kNothing ? s.service[q] : std::max(sum.service[q], s.service[q]);
-      }
-    }
-    if (sum.open && opened == never) opened = i;
-    if (!sum.open && opened != never) {
-      open.push_back(json::array{opened, i});
-      opened = never;
-    }
-    if (n == 0) {
-      none();
-      continue;
-    }
-    used.push_back(sum.used);
-    if (last_limit != sum.limit) limit.push_back(json::array{i, sum.limit}), last_limit = sum.limit;
-    if (sum.queue > 0) queue.push_back(json::array{i, sum.queue});
-    std::uint64_t all = 0;
-    for (std::size_t r = 0; r < kReasons; ++r) {
-      all += refused[r];
-      if (refused[r] > 0) reasons[r].push_back(json::array{i, refused[r]});
-    }
-    if (all > 0) rejected.push_back(json::array{i, all});
-    if (!detail) continue;
-    if (last_configured != sum.configured)
-      configured.push_back(json::array{i, sum.configured}), last_configured = sum.configured;
-    rate.push_back(round_to(sum.calls / static_cast<double>(n), 100));
-    failed_rate.push_back(round_to(sum.failed / static_cast<double>(n), 100));
-    for (std::size_t q = 0; q < 3; ++q) {
-      times[0][q].push_back(sum.wait[q] == kNothing ? json::value(nullptr)
-                                                    : json::value(middle_of(sum.wait[q])));
-      times[1][q].push_back(sum.service[q] == kNothing ? json::value(nullptr)
-                                                       : json::value(middle_of(sum.service[q])));
-    }
-  }
-  if (opened != never) open.push_back(json::array{opened, count});
-  json::object o{{"name", name},
-                 {"used", std::move(used)},
-                 {"limit", std::move(limit)},
-                 {"queue", std::move(queue)},
-                 {"rejected", std::move(rejected)},
-                 {"open", std::move(open)}};
-  if (!detail) return o;
-  const auto columns = [&](std::array<json::array, 3>& c) {
-    return json::object{{"p50", std::move(c[0])}, {"p90", std::move(c[1])}, {"p99", std::move(c[2])}};
-  };
-  o["configured"] = std::move(configured);
-  o["rate"] = std::move(rate);
-  o["failed_rate"] = std::move(failed_rate);
-  o["wait"] = columns(times[0]);
-  o["service"] = columns(times[1]);
-  json::object by_reason;
-  for (std::size_t r = 0; r < kReasons; ++r)
-    if (!reasons[r].empty()) by_reason[to_string(static_cast<Reason>(r))] = std::move(reasons[r]);
-  o["reasons"] = std::move(by_reason);
-  return o;
-}
-
-json::object Observer::history(std::size_t span, std::size_t step, const std::string* name) const {
-  const std::size_t count = std::max<std::size_t>(1, span / step);
-  json::array bulkheads;
-  for (const auto& [row_name, row] : rows_)
-    if (!name || row_name == *name)
-      bulkheads.push_back(row_json(row_name, row, count, step, name != nullptr));
-  if (name && bulkheads.empty())
-    throw Problem{
-        .status = 404, .type = "not_found", .detail = "nothing is remembered of a bulkhead \"" + *name + '"'};
-  json::array changes;
-  const double end = std::floor(unix_seconds(last_second_)), start = end - static_cast<double>(count * step);
-  for (const Entry& entry : journal_.list({.limit = 1000}))
-    if (unix_seconds(entry.at) >= start && entry.kind != "start" && entry.kind != "limit" &&
-        (!name || entry.bulkhead.empty() || entry.bulkhead == *name))
-      changes.push_back(
-          json::object{{"time", unix_seconds(entry.at)}, {"bulkhead", entry.bulkhead}, {"text", entry.text}});
-  return {{"end", end},
-          {"step", step},
-          {"count", count},
-          {"bulkheads", std::move(bulkheads)},
-          {"changes", std::move(changes)}};
 }
 
 }  // namespace bulkhead::control

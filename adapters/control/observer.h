@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <deque>
 #include <map>
@@ -68,6 +69,7 @@ class Observer {
   void observe(const RegistrySnapshot::Entry& entry, Row& row);
   void tell_changes(const RegistrySnapshot::Entry& entry, Row& row);
   boost::json::object entry_json(const RegistrySnapshot& all, const RegistrySnapshot::Entry& entry) const;
+  boost::json::array settings_json(const RegistrySnapshot::Entry& entry) const;
   boost::json::object frame_json(const RegistrySnapshot& all, const std::vector<Entry>& events) const;
   boost::json::object row_json(const std::string& name, const Row& row, std::size_t count, std::size_t step,
                                bool detail) const;

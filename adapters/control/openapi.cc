@@ -45,12 +45,13 @@ constexpr std::string_view kSchemas = R"json({
   "Events": {"type": "object", "required": ["events", "last"], "properties": {"events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}}, "last": {"type": "integer"}}},
   "Audit": {"type": "object", "required": ["entries", "last"], "properties": {"last": {"type": "integer"}, "entries": {"type": "array", "items": {"type": "object",
     "required": ["id", "time", "at", "actor", "role", "transport", "kind", "action", "target", "before", "after", "reason", "ttl", "result", "text", "request"]}}}},
-  "Snapshot": {"type": "object", "required": ["seq", "time", "instance", "version", "uptime", "window", "revision", "config", "bulkheads", "groups", "tenants", "switches", "events"],
+  "Snapshot": {"type": "object", "required": ["seq", "time", "instance", "version", "uptime", "window", "revision", "config", "bulkheads", "groups", "pools", "tenants", "switches", "events"],
     "properties": {"seq": {"type": "integer"}, "time": {"type": "number"}, "uptime": {"type": "number"}, "window": {"type": "number"}, "revision": {"type": "string"},
       "config": {"type": "object", "required": ["state", "file", "overrides", "error"], "properties": {"state": {"enum": ["none", "in_sync", "drift", "invalid"]},
         "file": {"type": ["string", "null"]}, "overrides": {"type": "integer"}, "error": {"type": ["string", "null"]}}},
       "bulkheads": {"type": "array", "items": {"$ref": "#/components/schemas/Bulkhead"}},
       "groups": {"type": "array", "items": {"type": "object", "required": ["name", "total", "in_flight", "free", "members", "loans"]}},
+      "pools": {"type": "array", "items": {"type": "object", "required": ["name", "kind", "used", "idle", "connecting", "waiting", "max", "wait_p99", "oldest_use", "server_limit"]}},
       "tenants": {"type": "array", "items": {"type": "object", "required": ["name", "live", "max", "created", "retired", "overflowed", "refused"]}},
       "switches": {"type": "array"}, "events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}}}},
   "History": {"type": "object", "required": ["end", "step", "count", "bulkheads", "changes"], "properties": {"end": {"type": "number"}, "step": {"type": "integer"},
@@ -110,7 +111,8 @@ json::object operation_of(const Route& route) {
   for (const std::string_view name : route.query)
     parameters.push_back(
         json::object{{"name", name}, {"in", "query"}, {"required", false}, {"schema", {{"type", "string"}}}});
-  if (route.method != "GET" && route.path.find('{') != std::string_view::npos && route.answers.size() > 7)
+  if (std::ranges::any_of(route.answers, [](const Answer& a) { return a.status == 412; }) &&
+      route.path != "/v1/batch")  // where each operation has its own
     parameters.push_back(json::object{
         {"name", "If-Match"}, {"in", "header"}, {"required", false}, {"schema", {{"type", "string"}}}});
   if (!parameters.empty()) o["parameters"] = std::move(parameters);

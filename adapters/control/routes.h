@@ -40,6 +40,9 @@ struct Core {
 
   void expire();     // ends the overrides whose time is over
   void reconcile();  // after a reload
+
+ private:
+  void tell(std::string kind, std::string action, Changes::Ended ended);
 };
 
 struct Answer {

@@ -1,12 +1,8 @@
 #include "server.h"
 
-#include <pwd.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
@@ -33,7 +29,8 @@
 #include <system_error>
 #include <thread>
 
-#include "routes.h"
+#include "front.h"
+#include "sockets.h"
 
 namespace bulkhead::control {
 namespace asio = boost::asio;
@@ -48,29 +45,8 @@ constexpr auto use_tuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kGlance{100};
 constexpr int kGlancesPerSecond = 10;
 
-constexpr std::string_view kPagePolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 using Socket = beast::basic_stream<asio::generic::stream_protocol>;
 using TlsSocket = beast::ssl_stream<Socket>;
-
-std::string user_name(uid_t uid) {
-  char buffer[4096];
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(uid, &entry, buffer, sizeof buffer, &found) == 0 && found)
-    return std::string("unix:") + found->pw_name;
-  return "unix:" + std::to_string(uid);
-}
-
-Caller local_caller(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  Caller caller{.actor = "unix:unknown", .role = Role::admin, .local = true};
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) caller.actor = user_name(peer.uid);
-  return caller;
-}
 
 // Whoever serves calls comes first.
 void lower_priority() noexcept { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10); }
@@ -91,51 +67,6 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-[[noreturn]] void fail(int error, const std::string& what) {
-  throw std::system_error(error, std::generic_category(), "control: " + what);
-}
-
-// A socket file that nobody listens on any more is replaced; one that is alive is left alone.
-asio::local::stream_protocol::acceptor open_local(asio::io_context& io, const std::string& path) {
-  using Local = asio::local::stream_protocol;
-  const std::string what = "cannot listen on unix_socket \"" + path + '"';
-  if (path.size() >= sizeof(sockaddr_un::sun_path)) fail(ENAMETOOLONG, what);
-  const Local::endpoint endpoint(path);
-  struct stat status{};
-  if (::lstat(path.c_str(), &status) == 0) {
-    if (!S_ISSOCK(status.st_mode)) fail(EEXIST, what + ": there is something that is not a socket");
-    Local::socket probe(io);
-    error_code error;
-    probe.connect(endpoint, error);
-    if (!error) fail(EADDRINUSE, what + ": another process listens there");
-    ::unlink(path.c_str());
-  }
-  Local::acceptor acceptor(io);
-  acceptor.open();
-  ::fchmod(acceptor.native_handle(), 0660);  // before bind(): the file is never open to more
-  error_code error;
-  acceptor.bind(endpoint, error);
-  if (!error) ::chmod(path.c_str(), 0660);  // whatever the umask
-  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-  if (error) fail(error.value(), what);
-  return acceptor;
-}
-
-asio::ip::tcp::acceptor open_tcp(asio::io_context& io, const Address& address) {
-  error_code error;
-  const std::string what = "cannot listen on \"" + address.host + ':' + std::to_string(address.port) + '"';
-  const auto ip = asio::ip::make_address(address.host, error);
-  if (error) throw std::invalid_argument("control: listen: \"" + address.host + "\" is not an IP address");
-  const asio::ip::tcp::endpoint endpoint(ip, address.port);
-  asio::ip::tcp::acceptor acceptor(io);
-  acceptor.open(endpoint.protocol());
-  acceptor.set_option(asio::socket_base::reuse_address(true));
-  acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-  if (error) fail(error.value(), what);
-  return acceptor;
-}
-
 // One of the connections of a listener, for the time it lasts.
 struct Connection {
   bool waits = true;  // for a request, or for the rest of one
@@ -146,10 +77,6 @@ struct Listener {
   std::size_t max;
   std::list<Connection> connections{};  // those that began to wait first come first
 };
-
-Response problem(unsigned status, std::string type, std::string detail) {
-  return respond(Problem{.status = status, .type = std::move(type), .detail = std::move(detail)}, 0);
-}
 
 }  // namespace
 
@@ -362,7 +289,7 @@ class Server::Impl {
       }
       http::request<http::string_body> raw = parser.release();
       const bool keep = raw.keep_alive() && !core_.stopping;
-      Request request = understand(raw, caller);
+      Request request = understand(core_, raw, caller, ++requests_);
       const Response response = co_await answer(std::move(request));
       if (response.stream) {
         co_await stream_frames(stream);
@@ -374,105 +301,16 @@ class Server::Impl {
     beast::get_lowest_layer(stream).socket().shutdown(asio::socket_base::shutdown_both, ignored);
   }
 
-  static Response refusal_of(const error_code& error) {
-    if (error == http::error::header_limit) return problem(431, "too_large", "the header is too large");
-    if (error == http::error::body_limit || error == http::error::buffer_overflow)
-      return problem(413, "too_large", "the body is too large");
-    if (error == http::error::end_of_stream || error == http::error::partial_message ||
-        error.category() != http::make_error_code(http::error::end_of_stream).category())
-      return {};  // gone, or too slow
-    return problem(400, "bad_request", "this is not HTTP: " + error.message());
-  }
-
-  Request understand(const http::request<http::string_body>& raw, const Caller& caller) {
-    const auto header = [&](http::field name) { return std::string(raw[name]); };
-    Request r;
-    r.id = ++requests_;
-    r.method = std::string(raw.method_string());
-    r.host = header(http::field::host);
-    r.origin = header(http::field::origin);
-    r.fetch_site = std::string(raw["Sec-Fetch-Site"]);
-    r.authorization = header(http::field::authorization);
-    r.content_type = header(http::field::content_type);
-    r.if_match = header(http::field::if_match);
-    r.if_none_match = header(http::field::if_none_match);
-    r.accept = header(http::field::accept);
-    r.body = raw.body();
-    if (!parse_target({raw.target().data(), raw.target().size()}, r)) r.path.clear();
-    r.caller = caller;
-    if (caller.local) return r;
-    if (!r.authorization.empty())
-      r.caller = core_.tokens.check(r.authorization, std::chrono::system_clock::now());
-    else
-      r.caller.role = core_.options.anonymous;
-    return r;
-  }
-
   awaitable<Response> answer(Request request) {
-    const Route* route = nullptr;
-    Response response;
-    try {
-      if (request.path.empty())
-        throw Problem{
-            .status = 400, .type = "bad_request", .detail = "the target is not a path, or badly encoded"};
-      if (is_page(request)) co_return page(request);
-      const bool probe = request.segments[0] == "livez" || request.segments[0] == "readyz";
-      const Request asked = probe ? trusted(request) : request;
-      check_access(core_, nullptr, asked);  // before it is told what there is
-      route = &find_route(request);
-      check_access(core_, route, asked);
-      if (route->where == Where::loop) co_return handle(core_, *route, request);
-    } catch (const Problem& wrong) {
-      co_return respond(wrong, request.id);
-    }
+    const Answered decided = answer_at_once(core_, request);
+    if (!decided.route) co_return decided.response;
     co_return co_await asio::co_spawn(
         *worker_,
-        [this, route, &request]() -> awaitable<Response> {
+        [this, route = decided.route, &request]() -> awaitable<Response> {
           core_.expire();
           co_return handle(core_, *route, request);
         },
         asio::use_awaitable);
-  }
-
-  // Probes are asked for their Host, but not for who they are.
-  static Request trusted(Request request) {
-    request.caller.role = Role::viewer;
-    request.caller.denied.clear();
-    return request;
-  }
-
-  static bool is_page(const Request& r) {
-    return !r.changes() && (r.path == "/" || (!r.segments.empty() && r.segments[0] == "ui"));
-  }
-
-  Response page(const Request& r) {
-    Request own = r;  // a link from elsewhere may lead here: the page shows nothing by itself
-    own.fetch_site.clear();
-    own.origin.clear();
-    if (const std::string why = wrong_site(own, core_.hosts); !why.empty())
-      return respond(Problem{.status = 403, .type = "forbidden", .detail = why}, r.id);
-    if (core_.options.assets.empty())
-      return respond("Bulkhead control plane, without its dashboard. /v1/openapi.json says what there is.\n",
-                     "text/plain; charset=utf-8", r.path == "/" ? 200 : 404);
-    if (r.segments.size() < 2) {  // without the last slash
-      Response response = respond("", "text/plain", 302);
-      response.headers.emplace_back("Location", "ui/");  // relative: there may be a prefix before it
-      return response;
-    }
-    const std::string_view path = r.segments[1].empty() ? "index.html" : std::string_view(r.path).substr(4);
-    for (const Asset& asset : core_.options.assets) {
-      if (asset.path != path) continue;
-      const bool known = !r.if_none_match.empty() && r.if_none_match == asset.etag;
-      Response response = respond(known ? std::string() : std::string(asset.gzip.begin(), asset.gzip.end()),
-                                  std::string(asset.content_type), known ? 304 : 200);
-      response.headers = {{"Content-Encoding", "gzip"},
-                          {"Content-Security-Policy", std::string(kPagePolicy)},
-                          {"ETag", std::string(asset.etag)},
-                          {"Cache-Control", "no-cache"}};
-      return response;
-    }
-    return respond(Problem{.status = 404, .type = "not_found", .detail = "the dashboard has no such file"},
-                   r.id);
   }
 
   template <class Message>
@@ -516,9 +354,9 @@ class Server::Impl {
   template <class Stream>
   awaitable<void> stream_frames(Stream& stream) {
     if (subscribers_.size() >= core_.options.max_streams) {
-      Response refusal = problem(503, "unavailable",
-                                 "there are " + std::to_string(subscribers_.size()) +
-                                     " streams already: ask GET /v1/snapshot every 5 seconds instead");
+      Response refusal = refuse(503, "unavailable",
+                                "there are " + std::to_string(subscribers_.size()) +
+                                    " streams already: ask GET /v1/snapshot every 5 seconds instead");
       refusal.headers.emplace_back("Retry-After", "5");
       co_await write(stream, refusal, false, false);
       co_return;

@@ -1,6 +1,6 @@
 // server.h - the control plane: see and change a process's bulkheads over HTTP while it runs.
 //
-//   bulkhead::control::Server admin(plant_of(registry), {.unix_socket = "/run/shop/admin.sock", .listen = "127.0.0.1:9920"});
+//   bulkhead::control::Server admin(registry, {.unix_socket = "/run/shop/admin.sock", .listen = "127.0.0.1:9920"});
 //   log(admin.url());                                // curl http://127.0.0.1:9920/v1/snapshot
 //
 // docs/formats/rest.md is the interface. The unix socket has full rights, for whoever may open it; TCP may read, and with
@@ -24,10 +24,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/registry.h"
+#include "bulkhead/resource_pool.h"
 
 namespace bulkhead::control {
 
@@ -73,6 +75,15 @@ struct ConfigFile {
   std::function<std::vector<Diagnostic>(const std::string& text)> validate{};  // none: it would load
   std::function<ConfigPlan()> diff{};                                          // what a reload would do
   std::function<ConfigPlan()> reload{};
+  // Where a bulkhead's setting comes from: "shop.yaml:12", "default" ... Called as `status` is.
+  std::function<std::string(std::string_view bulkhead, std::string_view setting)> source{};
+};
+
+// A pool of connections or other things, to be shown beside the bulkheads.
+struct PoolStatus {
+  std::string name{}, kind{};  // "orders", "postgres"
+  ResourceSnapshot now{};
+  std::uint32_t server_limit = 0;  // what the server allows in all; 0: unknown
 };
 
 // Something else of the program that operators may switch on and off.
@@ -109,6 +120,7 @@ struct ServerOptions {
 
   ConfigFile config{};
   std::vector<Switch> switches{};
+  std::function<std::vector<PoolStatus>()> pools{};  // called every second: must be quick
   std::vector<Asset> assets{};
   std::function<std::string()> not_ready{};  // "": ready; else why not, for /readyz
   Clock* clock = nullptr;                    // of the overrides' ends; default: Clock::steady()
@@ -118,6 +130,7 @@ class Server {
  public:
   // Listens when it returns. std::invalid_argument naming the option; std::system_error if it cannot listen.
   Server(Plant plant, ServerOptions options);
+  Server(Registry& registry, ServerOptions options) : Server(plant_of(registry), std::move(options)) {}
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

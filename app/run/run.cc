@@ -170,7 +170,28 @@ class Process {
               if (loaded.ok()) add_lines(plan, live_.preview(loaded.config));
               return plan;
             },
-        .reload = [this] { return plan_of(live_.reload("control"), live_); }};
+        .reload = [this] { return plan_of(live_.reload("control"), live_); },
+        .source = [this](std::string_view name, std::string_view setting) { return source(name, setting); }};
+  }
+
+  std::string source(std::string_view name, std::string_view setting) const {
+    const std::string path = fmt::format("bulkheads.{}.{}", name, setting);
+    for (const ActiveOverride& o : live_.overrides())
+      if (o.path == path) return "override";
+    const Config file = live_.file();
+    const auto stands = [&](const std::string& where) {
+      const auto found = file.positions.find(where);
+      return found == file.positions.end() ? std::string()
+                                           : fmt::format("{}:{}", options_.file, found->second.line);
+    };
+    if (std::string at = stands(path); !at.empty()) return at;
+    const BulkheadConfig* const known = file.find(name);
+    if (known && !known->type.empty()) {
+      if (std::string at = stands(fmt::format("types.{}.{}", known->type, setting)); !at.empty())
+        return fmt::format("{} (type {})", at, known->type);
+      return fmt::format("default, or of type {}", known->type);
+    }
+    return "default";
   }
 
   const RunOptions& options_;
@@ -212,10 +233,16 @@ std::string explain_last_run(const std::string& audit_file) {
     const std::string kind = text("kind"), target = text("target");
     if (kind == "start") running = true, in_force.clear();
     if (kind == "stop") running = false;
-    if (kind == "override" || kind == "drain")
-      in_force[target + ' ' + kind] = fmt::format("{}: {} ({})", target, text("text"), text("actor"));
-    if (kind == "revert" || kind == "expired") in_force.erase(target + " override");
-    if (kind == "resume" || kind == "expired") in_force.erase(target + " drain");
+    const bool begins = kind == "override" || kind == "drain";
+    if (!begins && kind != "revert" && kind != "expired" && kind != "resume") continue;
+    // What it is about (limit, mode, draining) is told by what it became; nothing: all of a bulkhead that is gone.
+    const auto* const after = entry.get_object().if_contains("after");
+    const bool one = after && after->is_object() && !after->get_object().empty();
+    const std::string key = target + ' ' + (one ? std::string(after->get_object().begin()->key()) : "");
+    if (begins)
+      in_force[key] = fmt::format("{}: {} ({})", target, text("text"), text("actor"));
+    else
+      std::erase_if(in_force, [&](const auto& o) { return one ? o.first == key : o.first.starts_with(key); });
   }
   if (!running) return "";
   std::string out = "the last run did not end by itself; the file is in force";
@@ -229,6 +256,12 @@ int run_file(const RunOptions& o, std::string_view version) {
   ::sigemptyset(&signals);
   for (const int s : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, s);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  // Before the file is read: what changes after that is seen.
+  std::atomic<bool> changed{false};
+  std::optional<watch::FileWatch> watch;
+  if (!o.no_watch)
+    watch.emplace(watch::FileWatchOptions{.path = o.file, .on_change = [&changed] { changed = true; }});
 
   Process process(o);
   const ReloadResult first = process.live().reload("start");
@@ -248,10 +281,6 @@ int run_file(const RunOptions& o, std::string_view version) {
   std::fflush(stdout);
   sd_notify("READY=1\nSTATUS=running");
   const bool watchdog = std::getenv("WATCHDOG_USEC") != nullptr;
-  std::atomic<bool> changed{false};
-  std::optional<watch::FileWatch> watch;
-  if (!o.no_watch)
-    watch.emplace(watch::FileWatchOptions{.path = o.file, .on_change = [&changed] { changed = true; }});
   for (;;) {
     const int signal = wait_for_signal(signals, std::chrono::milliseconds(200));
     if (watchdog) sd_notify("WATCHDOG=1");

@@ -1,156 +1,17 @@
-"""The control plane of the running demo: its interface against its own OpenAPI document, the commands, curl."""
-import http.client
+"""The control plane of the running demo: its numbers, the commands, curl, `top` in a terminal."""
 import json
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
-import tempfile
 import time
 import unittest
-import urllib.parse
 
-import jsonschema
 import program
-
-
-class Demo:
-    """`bulkhead demo --serve` on a free port, until the end of the with-block."""
-
-    def __init__(self, *arguments):
-        self.directory = tempfile.mkdtemp(prefix="bulkhead-")
-        self.socket = self.directory + "/admin.sock"
-        self.process = subprocess.Popen(
-            [program.PROGRAM, "demo", "--serve", "--listen", "127.0.0.1:0", "--unix-socket", self.socket, *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        text = ""
-        while "Ctrl-C" not in text:
-            line = self.process.stdout.readline()
-            if not line:
-                raise AssertionError(text + self.process.stderr.read())
-            text += line
-        url, self.token = re.search(r"(http://127\.0\.0\.1:\d+)/ui/#token=(\w+)", text).groups()
-        self.url = url
-        self.port = urllib.parse.urlparse(url).port
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        self.code = self.process.wait(20)
-        self.process.stdout.close()
-        self.process.stderr.close()
-        shutil.rmtree(self.directory)
-
-    def ask(self, method, path, body=None, token=None, local=False, headers=None, kind="application/json"):
-        connection = http.client.HTTPConnection("localhost", self.port, timeout=20)
-        if local:
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.connect(self.socket)
-        headers = dict(headers or {})
-        if token:
-            headers["Authorization"] = "Bearer " + token
-        if body is not None:
-            headers["Content-Type"] = kind
-            body = body if isinstance(body, (str, bytes)) else json.dumps(body)
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        data = response.read() if path != "/v1/stream" or response.status != 200 else b""
-        connection.close()
-        return response, data.decode()
-
-    def get(self, path):
-        response, body = self.ask("GET", path)
-        assert response.status == 200, (path, response.status, body)
-        return json.loads(body)
-
-    def run(self, *arguments, admin=None, **environment):
-        return program.run(*arguments, "--admin", admin or self.socket, timeout=30, **environment)
+from servers import Demo
 
 
 class Interface(unittest.TestCase):
-    def test_every_documented_answer_is_given_and_is_as_documented(self):
-        with Demo() as demo:
-            document = demo.get("/v1/openapi.json")
-            operations = {(method.upper(), path): o for path, methods in document["paths"].items() for method, o in methods.items()}
-            seen = set()
-
-            def check(method, path, template, response, body):
-                operation = operations[(method, template)]
-                answer = operation["responses"].get(str(response.status))
-                self.assertIsNotNone(answer, f"{method} {path} answered {response.status}, which is not documented: {body[:300]}")
-                seen.add((method, template, response.status))
-                for kind, content in answer.get("content", {}).items():
-                    self.assertTrue(response.getheader("Content-Type").startswith(kind), (method, path, response.getheader("Content-Type")))
-                    if kind.endswith("json"):
-                        schema = {**content["schema"], "components": document["components"]}
-                        jsonschema.Draft202012Validator(schema).validate(json.loads(body))
-
-            def ask(method, template, name=None, query="", **options):
-                path = template.replace("{name}", name or "checkout") + query
-                response, body = demo.ask(method, path, **options)
-                check(method, path, template, response, body)
-                return response, body
-
-            why = {"reason": "test"}
-            changes = {"/v1/overrides/{name}": {"limit": 7, "ttl": 60, **why}, "/v1/circuits/{name}/override": {"state": "open", **why},
-                       "/v1/drains/{name}": {"ttl": "5m", **why}}
-            for (method, path), operation in operations.items():
-                if operation["x-role"] != "none":
-                    ask(method, path, token="wrong")  # 401
-                    ask(method, path, headers={"Origin": "http://elsewhere.example"})  # 403
-                if method == "GET":
-                    response, _ = ask(method, path, local=True)
-                if method == "GET" and "{name}" in path:
-                    ask(method, path, "nobody")
-            for path, body in changes.items():
-                etag = ask("GET", path)[0].getheader("ETag")
-                ask("PUT", path, body=body, local=True, headers={"If-Match": etag})
-                ask("PUT", path, body=body, local=True, headers={"If-Match": etag})  # 412
-                ask("DELETE", path, local=True, headers={"If-Match": etag})
-                for method in ("PUT", "DELETE"):
-                    ask(method, path, body="{", local=True)
-                    ask(method, path, body=body, local=True, kind="text/plain")
-                    ask(method, path, body={"colour": "red"}, local=True)
-                    ask(method, path, "nobody", body=body if method == "PUT" else None, local=True)
-                ask("DELETE", path, local=True)
-            ask("PUT", "/v1/circuits/{name}/override", "browse", body=changes["/v1/circuits/{name}/override"], local=True)  # 409: has none
-            ask("DELETE", "/v1/circuits/{name}/override", "browse", local=True)
-            switch = "/v1/switches/{name}"
-            ask("PUT", switch, "slow-analytics", body={"on": True}, token=demo.token)
-            ask("PUT", switch, "nothing", body={"on": True}, token=demo.token)
-            ask("PUT", switch, "bulkheads", body="{", token=demo.token)
-            ask("PUT", switch, "bulkheads", body={"on": 1}, token=demo.token)
-            ask("PUT", switch, "bulkheads", body={"on": True}, token=demo.token, kind="text/plain")
-
-            def operation(path, body, **more):
-                return {"operations": [{"method": "PUT", "path": path, "body": body, **more}]}
-            batch = "/v1/batch"
-            ask("POST", batch, body=operation("/v1/overrides/browse", {"limit": 9, **why}), token=demo.token)
-            ask("POST", batch, body=operation("/v1/overrides/browse", {"limit": 9, **why}, if_match='"old"'), token=demo.token)
-            ask("POST", batch, body=operation("/v1/overrides/nobody", {"limit": 9, **why}), token=demo.token)
-            ask("POST", batch, body=operation("/v1/circuits/browse/override", {"state": "open", **why}), token=demo.token)
-            ask("POST", batch, body={"operations": []}, token=demo.token)
-            ask("POST", batch, body="[", token=demo.token)
-            ask("POST", batch, body="{}", token=demo.token, kind="text/plain")
-            for path in ("/v1/history", "/v1/events", "/v1/audit"):
-                ask("GET", path, query="?seconds=x&limit=x")
-            ask("GET", "/v1/history", query="?seconds=60&step=2&bulkhead=checkout")
-            ask("GET", "/v1/history", query="?bulkhead=nobody")
-            for path in ("/v1/config/validate", "/v1/config/reload"):
-                ask("POST", path, body="version: 1", kind="application/yaml", local=True)  # 404: the demo has no file
-
-            # What needs a file or a crowd is seen by others: tests of adapters/control, and of `bulkhead run`.
-            elsewhere = {(m, p, int(s)) for (m, p), o in operations.items() for s in o["responses"]
-                         if p.startswith("/v1/config") or (p, s) in (("/v1/stream", "503"), ("/readyz", "503"))
-                         or (s == "409" and not p.startswith("/v1/circuits") and p != batch) or (s == "409" and m == "DELETE")}
-            documented = {(m, p, int(s)) for (m, p), o in operations.items() for s in o["responses"]}
-            self.assertEqual(documented - seen - elsewhere, set())
-        self.assertEqual(demo.code, 0)
-
     def test_the_numbers_are_those_of_the_calls(self):
         with Demo("--slow") as demo:
             deadline = time.monotonic() + 30

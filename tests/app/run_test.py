@@ -1,102 +1,17 @@
 """`bulkhead run`: a file as a process. Reload by signal, by rename and by request; a bad file; stopping; being killed."""
 import hashlib
-import http.client
 import json
 import os
+import random
 import re
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
+import threading
 import time
-import unittest
 
 import program
-
-FILE = """version: 1
-bulkheads:
-  checkout: {max_concurrent: %d, max_queue: 10, max_wait: 100ms, breaker: {open_for: 5s}}
-  reports: {max_concurrent: 4, max_queue: 4, max_wait: 1s}
-control:
-  unix_socket: %s/admin.sock
-  audit_file: %s/audit.jsonl
-"""
-
-
-STARTED = []  # processes, to end what a failed test leaves
-
-
-class Running:
-    def __init__(self, directory, limit=20, arguments=(), environment=None):
-        self.directory = directory
-        self.file = directory + "/b.yaml"
-        if limit is not None:
-            self.write(limit)
-        with open(directory + "/stderr", "a") as stderr:
-            self.process = subprocess.Popen([program.PROGRAM, "run", self.file, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                            stderr=stderr, text=True, env={**os.environ, **(environment or {})})
-        STARTED.append(self.process)
-        self.first = self.process.stdout.readline()
-        assert self.first, self.stderr()
-
-    def stderr(self):
-        with open(self.directory + "/stderr") as text:
-            return text.read()
-
-    def write(self, limit, text=FILE):
-        with open(self.file + ".new", "w") as out:
-            out.write(text % (limit, self.directory, self.directory) if "%d" in text else text)
-        os.rename(self.file + ".new", self.file)
-
-    def ask(self, method, path, body=None, **headers):
-        connection = http.client.HTTPConnection("localhost", timeout=20)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(self.directory + "/admin.sock")
-        if body is not None:
-            headers["Content-Type"] = "application/json" if isinstance(body, dict) else "application/yaml"
-            body = json.dumps(body) if isinstance(body, dict) else body
-        connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
-        response = connection.getresponse()
-        data = response.read().decode()
-        connection.close()
-        return response.status, json.loads(data) if data.startswith("{") else data
-
-    def until(self, holds, what):
-        deadline = time.monotonic() + 20
-        while not holds():
-            if time.monotonic() > deadline:
-                raise AssertionError(what + "\n" + self.stderr())
-            time.sleep(0.05)
-
-    def limit(self, name="checkout"):
-        return self.ask("GET", "/v1/bulkheads/" + name)[1]["limit"]
-
-    def run(self, *arguments):
-        return program.run(*arguments, "--admin", self.directory + "/admin.sock", timeout=30)
-
-    def stop(self, how=signal.SIGTERM):
-        self.process.send_signal(how)
-        code = self.process.wait(20)
-        self.process.stdout.close()
-        return code
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="bulkhead-run-")
-        self.addCleanup(shutil.rmtree, self.directory)
-
-    def tearDown(self):
-        for process in STARTED:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        STARTED.clear()
-
-    def stderr(self):
-        with open(self.directory + "/stderr") as text:
-            return text.read()
+from servers import FILE, Case, Running, ask
 
 
 class Reload(Case):
@@ -192,6 +107,90 @@ class Life(Case):
         before = self.stderr()
         self.assertEqual(Running(self.directory, limit=None).stop(), 0)
         self.assertNotIn("did not end", self.stderr()[len(before):])
+
+    def test_killed_in_the_middle_of_reloads_and_overrides_it_starts_as_the_file_says_and_tells_what_ended(self):
+        choose = random.Random(11)
+        explained = 0
+        for round in range(8):
+            running = Running(self.directory, limit=20 + round)
+            done, stop, reloads = {}, threading.Event(), []
+
+            def override():  # one after the other: the last answer is what is in force
+                for n in range(1, 10_000):
+                    try:
+                        answer = ask(running.socket, "PUT", "/v1/overrides/reports", body={"limit": n, "reason": f"round {round}"})[0]
+                    except OSError:
+                        return
+                    done["reports"] = n if answer.status == 200 else None
+
+            def reload():
+                for n in range(30, 10_000):
+                    if stop.is_set():
+                        return
+                    try:
+                        running.write(n)
+                        reloads.append(ask(running.socket, "POST", "/v1/config/reload")[0].status)
+                    except OSError:
+                        return
+            threads = [threading.Thread(target=f) for f in (override, reload)]
+            for thread in threads:
+                thread.start()
+            running.until(lambda: "reports" in done and reloads, "nothing happens")
+            time.sleep(choose.random() * 0.1)
+            self.assertEqual(running.stop(signal.SIGKILL), -signal.SIGKILL)
+            stop.set()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(set(reloads), {200})
+
+            with open(running.file) as file:
+                wanted = int(re.search(r"max_concurrent: (\d+)", file.read()).group(1))
+            before = len(self.stderr())
+            following = Running(self.directory, limit=None)
+            self.assertEqual((following.limit(), following.limit("reports")), (wanted, 4))
+            self.assertEqual(following.ask("GET", "/v1/overrides")[1]["overrides"], [])
+            told = self.stderr()[before:]
+            self.assertIn("the last run did not end by itself; the file is in force", told)
+            ended = re.search(r"an override ended with it: reports: limit \d+ -> (\d+) for 15 m: round (\d+)", told)
+            # The last one that was answered, or the one after it, whose answer the kill came before.
+            self.assertIn(int(ended.group(1)) - done["reports"], (0, 1))
+            self.assertEqual(int(ended.group(2)), round)
+            explained += 1
+            self.assertEqual(following.stop(), 0)
+        self.assertEqual(explained, 8)
+
+    def test_each_kind_of_override_that_ended_with_a_killed_process_is_told(self):
+        running = Running(self.directory)
+        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "first").returncode, 0)
+        self.assertEqual(running.run("breaker", "open", "checkout", "--reason", "second").returncode, 0)
+        self.assertEqual(running.run("drain", "checkout", "--reason", "third").returncode, 0)
+        self.assertEqual(running.run("set", "reports", "--limit", "3", "--reason", "fourth").returncode, 0)
+        self.assertEqual(running.run("reset", "reports").returncode, 0)
+        self.assertEqual(running.run("breaker", "auto", "checkout").returncode, 0)
+        running.stop(signal.SIGKILL)
+        self.assertEqual(Running(self.directory, limit=None).stop(), 0)
+        told = self.stderr()
+        for word, there in (("first", True), ("second", False), ("third", True), ("fourth", False)):
+            self.assertEqual(word in told, there, told)
+
+    def test_an_override_that_the_new_file_leaves_no_room_for_ends_and_says_so(self):
+        running = Running(self.directory, arguments=["--no-watch"])
+        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "r").returncode, 0)
+        self.assertEqual(running.run("set", "reports", "--queue", "1", "--reason", "r").returncode, 0)
+        self.assertEqual(running.run("breaker", "open", "checkout", "--reason", "r").returncode, 0)
+        running.write(0, FILE.replace(", breaker: {open_for: 5s}", "") % (25, self.directory, self.directory))
+        self.assertEqual(running.ask("POST", "/v1/config/reload")[0], 200)
+        left = running.ask("GET", "/v1/overrides")[1]["overrides"]
+        self.assertEqual([o["name"] for o in left], ["reports"])
+        running.write(0, FILE.replace("reports", "other") % (20, self.directory, self.directory))
+        self.assertEqual(running.ask("POST", "/v1/config/reload")[0], 200)
+        self.assertEqual(running.ask("GET", "/v1/overrides")[1]["overrides"], [])
+        events = running.run("events").stdout
+        for text in ("limit 25 of the file replaces the override 3", "there is no breaker any more", "the bulkhead is gone"):
+            self.assertIn(text, events)
+        self.assertEqual(running.stop(signal.SIGKILL), -signal.SIGKILL)
+        self.assertEqual(Running(self.directory, limit=None).stop(), 0)
+        self.assertNotIn("an override ended", self.stderr())
 
     def test_elsewhere_than_on_the_loopback_address_it_speaks_tls_and_asks_for_a_token(self):
         key, certificate = self.directory + "/key.pem", self.directory + "/cert.pem"

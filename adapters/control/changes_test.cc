@@ -1,0 +1,222 @@
+#include <atomic>
+#include <thread>
+
+#include "message.h"
+#include "world_test.h"
+
+namespace bulkhead::control {
+namespace {
+
+using namespace std::chrono_literals;
+namespace json = boost::json;
+
+TEST(Changes, AnOverrideChangesTheProcessAndEndsByItself) {
+  World w;
+  const Reply set = w.put("/v1/overrides/db", R"({"limit": 3, "ttl": "10m", "reason": "incident"})");
+  ASSERT_EQ(set.status, 200) << set.body;
+  EXPECT_EQ(number(set.json().at("before").at("limit")), 20);
+  EXPECT_EQ(number(set.json().at("after").at("limit")), 3);
+  EXPECT_EQ(w["db"].snapshot().gate.max_concurrent, 3u);
+  const json::value shown = w.get("/v1/overrides/db").json();
+  EXPECT_EQ(shown.at("overrides").as_array().at(0).at("by").as_string(), "olga");
+  EXPECT_EQ(w.get("/v1/snapshot").json().at("config").at("state").as_string(), "drift");
+
+  w.clock.advance(10min - 1ns);
+  EXPECT_EQ(number(w.get("/v1/overrides/db").json().at("limit")), 3);
+  w.clock.advance(1ns);
+  EXPECT_EQ(number(w.get("/v1/overrides/db").json().at("limit")), 20);
+  EXPECT_EQ(w["db"].snapshot().gate.max_concurrent, 20u);
+  EXPECT_NE(w.get("/v1/events").body.find("\"expired\""), std::string::npos);
+}
+
+TEST(Changes, WhatWasReplacedComesBackAlsoAfterASecondOverrideAndAtTheEnd) {
+  World w;
+  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "queue": 1, "reason": "r"})").status, 200);
+  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 4, "reason": "r"})").status,
+            200);  // queue is no longer overridden
+  EXPECT_EQ(w["db"].snapshot().gate.max_queue, 10u);
+  const Reply reverted = w.ask({.method = "DELETE", .path = "/v1/overrides/db", .token = "o"});
+  ASSERT_EQ(reverted.status, 200);
+  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
+  EXPECT_EQ(w.ask({.method = "DELETE", .path = "/v1/overrides/db", .token = "o"}).status, 200);
+
+  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "reason": "r"})").status, 200);
+  ASSERT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})").status, 200);
+  w.server.reset();
+  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
+  EXPECT_FALSE(w["db"].snapshot().draining);
+}
+
+TEST(Changes, TheFileWinsOverAnOverrideOfTheSameField) {
+  World w;
+  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "queue": 1, "reason": "r"})").status, 200);
+  BulkheadOptions o = w["db"].options();
+  o.max_concurrent = 20;  // as before
+  o.max_queue = 50;       // changed
+  w["db"].update(o);
+  w.server->reloaded(
+      {.errors = {}, .changes = {"db.max_queue 10 -> 50"}, .needs_restart = {}, .revision = "2"}, "watch");
+  EXPECT_EQ(w["db"].snapshot().gate.max_concurrent, 3u);  // in force again
+  EXPECT_EQ(w["db"].snapshot().gate.max_queue, 50u);
+  const json::value left = w.get("/v1/overrides/db").json();
+  ASSERT_EQ(left.at("overrides").as_array().size(), 1u);
+  EXPECT_EQ(left.at("overrides").as_array()[0].at("field").as_string(), "limit");
+}
+
+TEST(Changes, ABreakerCanBeForcedAndABulkheadDrained) {
+  World w;
+  ASSERT_EQ(w.put("/v1/circuits/pay%2Feu/override", R"({"state": "open", "ttl": 60, "reason": "r"})").status,
+            200);
+  EXPECT_EQ(w["pay/eu"].try_acquire().error().reason, Reason::breaker_open);
+  EXPECT_EQ(w.ask({.method = "DELETE", .path = "/v1/circuits/pay%2Feu/override", .token = "o"}).status, 200);
+  EXPECT_TRUE(w["pay/eu"].try_acquire());
+  EXPECT_EQ(w.put("/v1/circuits/db/override", R"({"state": "open", "reason": "r"})").status,
+            409);  // has none
+
+  const Reply drained = w.put("/v1/drains/db", R"({"ttl": "1h", "reason": "r"})");
+  ASSERT_EQ(drained.status, 200) << drained.body;
+  EXPECT_EQ(w["db"].try_acquire().error().reason, Reason::shutdown);
+  w.clock.advance(1h);
+  EXPECT_FALSE(w.get("/v1/drains/db").json().at("draining").as_bool());
+  EXPECT_TRUE(w["db"].try_acquire());
+  EXPECT_EQ(w.put("/v1/overrides/auto", R"({"limit": 3, "reason": "r"})").status,
+            409);  // the limiter's business
+}
+
+TEST(Changes, ADryRunTellsTheEffectAndDoesNothing) {
+  World w;
+  std::vector<Result<Call>> running;
+  for (int i = 0; i < 7; ++i) running.push_back(w["db"].try_acquire());
+  const Reply reply = w.put("/v1/overrides/db?dry_run=true", R"({"limit": 5, "reason": "r"})");
+  ASSERT_EQ(reply.status, 200);
+  EXPECT_TRUE(reply.json().at("dry_run").as_bool());
+  EXPECT_EQ(reply.json().at("effects").as_array().at(0).as_string(),
+            "limit 20 -> 5: 7 running calls go on to their end; none is admitted until fewer than 5 run");
+  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
+  EXPECT_TRUE(w.get("/v1/overrides").json().at("overrides").as_array().empty());
+}
+
+// Nothing can keep an override from ending: not that the breaker or the bulkhead is gone meanwhile.
+TEST(Changes, WhatIsForcedOrDrainedEndsAlsoWhenThereIsNothingLeftToPutBack) {
+  World w;
+  ASSERT_EQ(w.put("/v1/circuits/pay%2Feu/override", R"({"state": "open", "ttl": 60, "reason": "r"})").status,
+            200);
+  ASSERT_EQ(w.put("/v1/drains/db", R"({"ttl": 60, "reason": "r"})").status, 200);
+  ASSERT_EQ(w.put("/v1/overrides/auto", R"({"queue": 3, "ttl": 60, "reason": "r"})").status, 200);
+  w["db"].close();
+  {
+    const std::lock_guard lock(w.mutex);
+    w.bulkheads.erase("auto");
+    w.bulkheads.erase("pay/eu");
+  }
+  w.add({.name = "pay/eu", .max_concurrent = 5, .clock = &w.clock});  // of the same name, without a breaker
+  w.clock.advance(60s);
+  EXPECT_TRUE(w.get("/v1/overrides").json().at("overrides").as_array().empty());
+  EXPECT_EQ(w.get("/v1/drains/db").json().at("draining").as_bool(), false);
+  const std::string events = w.get("/v1/events").body;
+  EXPECT_NE(events.find("there is no breaker any more"), std::string::npos) << events;
+  EXPECT_NE(events.find("cannot come back"), std::string::npos) << events;
+}
+
+TEST(Changes, AnOperatorsDrainGivesBackWhatTheProgramWasDoing) {
+  World w;
+  w["db"].set_draining(true);
+  const Reply drained = w.put("/v1/drains/db", R"({"ttl": "1m", "reason": "r"})");
+  ASSERT_EQ(drained.status, 200) << drained.body;
+  const Reply resumed = w.ask({.method = "DELETE", .path = "/v1/drains/db", .token = "o"});
+  EXPECT_NE(resumed.body.find("the program itself goes on"), std::string::npos) << resumed.body;
+  EXPECT_TRUE(w["db"].snapshot().draining);
+}
+
+TEST(Changes, EveryMistakeInABodyIsToldAtOnceWithItsPlace) {
+  World w;
+  const Reply reply = w.put("/v1/overrides/db", R"({"limit": 0, "tll": 5, "ttl": "15", "reason": " "})");
+  ASSERT_EQ(reply.status, 422);
+  EXPECT_EQ(reply.header("Content-Type"), "application/problem+json");
+  std::map<std::string, std::string> by_pointer;
+  const json::value problem = reply.json();
+  for (const auto& e : problem.at("errors").as_array())
+    by_pointer[std::string(e.at("pointer").as_string())] = text_of(e);
+  EXPECT_EQ(by_pointer.size(), 4u) << reply.body;
+  EXPECT_NE(by_pointer["/limit"].find("drain it"), std::string::npos);
+  EXPECT_NE(by_pointer["/tll"].find("did you mean \\\"ttl\\\"?"), std::string::npos);
+  EXPECT_TRUE(by_pointer.contains("/ttl") && by_pointer.contains("/reason"));
+  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
+
+  EXPECT_EQ(w.put("/v1/overrides/db", "{").status, 400);
+  EXPECT_EQ(w.put("/v1/overrides/db", "[1]").status, 400);
+  EXPECT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "reason": "r"})", {"Content-Type: text/plain"}).status,
+            415);
+  EXPECT_EQ(w.put("/v1/overrides/nobody", R"({"limit": 3, "reason": "r"})").status, 404);
+  EXPECT_EQ(w.put("/v1/overrides/db", R"({"reason": "r"})").status, 422);
+  const Reply wrong_method = w.ask({.method = "PATCH", .path = "/v1/overrides/db", .token = "a"});
+  EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_EQ(wrong_method.header("Allow"), "GET, PUT, DELETE");
+  EXPECT_EQ(w.get("/v1/nothing").status, 404);
+  EXPECT_EQ(w.get("/v1/history?seconds=99999").status, 400);
+  EXPECT_EQ(
+      w.ask({.method = "PUT", .path = "/v1/overrides/db", .body = std::string(70'000, ' '), .token = "o"})
+          .status,
+      413);
+  EXPECT_EQ(w.ask({.path = "/livez", .headers = {"X: " + std::string(9000, 'x')}}).status, 431);
+}
+
+TEST(Changes, IfMatchLetsOnlyOneOfManyWritersThrough) {
+  World w;
+  w.start();
+  std::atomic<int> won{0}, stale{0}, other{0};
+  std::vector<std::jthread> writers;
+  const std::string first = w.get("/v1/overrides/db").header("ETag");
+  ASSERT_FALSE(first.empty());
+  for (int i = 1; i <= 4; ++i)
+    writers.emplace_back([&, i] {
+      const Reply r = w.put("/v1/overrides/db", R"({"reason": "race", "limit": )" + std::to_string(i) + "}",
+                            {"If-Match: " + first});
+      (r.status == 200 ? won : r.status == 412 ? stale : other)++;
+      if (r.status != 412) return;
+      EXPECT_EQ(r.json().at("name").as_string(), "db");  // what it is now, and how to refer to it
+      EXPECT_NE(r.header("ETag"), first);
+    });
+  writers.clear();
+  EXPECT_EQ(won, 1);
+  EXPECT_EQ(stale, 3);
+  EXPECT_EQ(other, 0);
+  const std::string next = w.get("/v1/bulkheads/db").header("ETag");
+  EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: \"no\", " + next}).status, 200);
+  EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: " + next}).status, 412);
+  EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: *"}).status, 200);
+}
+
+TEST(Changes, ABatchIsDoneAsAWholeOrNotAtAll) {
+  World w;
+  const auto batch = [&](const std::string& operations) {
+    return w.ask({.method = "POST",
+                  .path = "/v1/batch",
+                  .body = "{\"operations\": [" + operations + "]}",
+                  .token = "o"});
+  };
+  const std::string good =
+      R"({"method": "PUT", "path": "/v1/overrides/db", "body": {"limit": 3, "reason": "r"}})";
+  const Reply half = batch(
+      good +
+      R"(, {"method": "PUT", "path": "/v1/circuits/db/override", "body": {"state": "open", "reason": "r"}})");
+  EXPECT_EQ(half.status, 409);
+  EXPECT_EQ(half.json().at("errors").as_array()[0].at("pointer").as_string(), "/operations/1");
+  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
+  const Reply wrong =
+      batch(good + R"(, {"method": "PUT", "path": "/v1/drains/db", "body": {"ttl": "x", "reason": "r"}})");
+  EXPECT_EQ(wrong.status, 422);
+  EXPECT_EQ(wrong.json().at("errors").as_array()[0].at("pointer").as_string(), "/operations/1/body/ttl");
+  EXPECT_EQ(batch(good + ", " + good).status, 422);
+  EXPECT_EQ(batch(R"({"method": "POST", "path": "/v1/config/reload"})").status, 422);
+  EXPECT_EQ(batch("").status, 422);
+
+  const Reply whole =
+      batch(good + R"(, {"method": "PUT", "path": "/v1/drains/pay%2Feu", "body": {"reason": "r"}})");
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  EXPECT_EQ(w["db"].options().max_concurrent, 3u);
+  EXPECT_TRUE(w["pay/eu"].snapshot().draining);
+}
+
+}  // namespace
+}  // namespace bulkhead::control

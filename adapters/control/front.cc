@@ -1,0 +1,113 @@
+#include "front.h"
+
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/field.hpp>
+
+namespace bulkhead::control {
+namespace http = boost::beast::http;
+namespace {
+
+constexpr std::string_view kPagePolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+// Probes are asked for their Host, but not for who they are.
+Request trusted(Request request) {
+  request.caller.role = Role::viewer;
+  request.caller.denied.clear();
+  return request;
+}
+
+bool is_page(const Request& r) {
+  return !r.changes() && (r.path == "/" || (!r.segments.empty() && r.segments[0] == "ui"));
+}
+
+Response page(const Core& core, const Request& r) {
+  Request own = r;  // a link from elsewhere may lead here: the page shows nothing by itself
+  own.fetch_site.clear();
+  own.origin.clear();
+  if (const std::string why = wrong_site(own, core.hosts); !why.empty())
+    return respond(Problem{.status = 403, .type = "forbidden", .detail = why}, r.id);
+  if (core.options.assets.empty())
+    return respond("Bulkhead control plane, without its dashboard. /v1/openapi.json says what there is.\n",
+                   "text/plain; charset=utf-8", r.path == "/" ? 200 : 404);
+  if (r.segments.size() < 2) {  // without the last slash
+    Response response = respond("", "text/plain", 302);
+    response.headers.emplace_back("Location", "ui/");  // relative: there may be a prefix before it
+    return response;
+  }
+  const std::string_view path = r.segments[1].empty() ? "index.html" : std::string_view(r.path).substr(4);
+  for (const Asset& asset : core.options.assets) {
+    if (asset.path != path) continue;
+    const bool known = !r.if_none_match.empty() && r.if_none_match == asset.etag;
+    Response response = respond(known ? std::string() : std::string(asset.gzip.begin(), asset.gzip.end()),
+                                std::string(asset.content_type), known ? 304 : 200);
+    response.headers = {{"Content-Encoding", "gzip"},
+                        {"Content-Security-Policy", std::string(kPagePolicy)},
+                        {"ETag", std::string(asset.etag)},
+                        {"Cache-Control", "no-cache"}};
+    return response;
+  }
+  return respond(Problem{.status = 404, .type = "not_found", .detail = "the dashboard has no such file"},
+                 r.id);
+}
+
+}  // namespace
+
+Request understand(const Core& core, const RawRequest& raw, const Caller& caller, std::uint64_t id) {
+  const auto header = [&](http::field name) { return std::string(raw[name]); };
+  Request r;
+  r.id = id;
+  r.method = std::string(raw.method_string());
+  r.host = header(http::field::host);
+  r.origin = header(http::field::origin);
+  r.fetch_site = std::string(raw["Sec-Fetch-Site"]);
+  r.authorization = header(http::field::authorization);
+  r.content_type = header(http::field::content_type);
+  r.if_match = header(http::field::if_match);
+  r.if_none_match = header(http::field::if_none_match);
+  r.accept = header(http::field::accept);
+  r.body = raw.body();
+  if (!parse_target({raw.target().data(), raw.target().size()}, r)) r.path.clear();
+  r.caller = caller;
+  if (caller.local) return r;
+  if (!r.authorization.empty())
+    r.caller = core.tokens.check(r.authorization, std::chrono::system_clock::now());
+  else
+    r.caller.role = core.options.anonymous;
+  return r;
+}
+
+Answered answer_at_once(Core& core, const Request& request) {
+  try {
+    if (request.path.empty())
+      throw Problem{
+          .status = 400, .type = "bad_request", .detail = "the target is not a path, or badly encoded"};
+    if (is_page(request)) return {.response = page(core, request)};
+    const bool probe = request.segments[0] == "livez" || request.segments[0] == "readyz";
+    const Request asked = probe ? trusted(request) : request;
+    check_access(core, nullptr, asked);  // before it is told what there is
+    const Route& route = find_route(request);
+    check_access(core, &route, asked);
+    if (route.where == Where::worker) return {.route = &route};
+    return {.response = handle(core, route, request)};
+  } catch (const Problem& wrong) {
+    return {.response = respond(wrong, request.id)};
+  }
+}
+
+Response refuse(unsigned status, std::string type, std::string detail) {
+  return respond(Problem{.status = status, .type = std::move(type), .detail = std::move(detail)}, 0);
+}
+
+Response refusal_of(const boost::system::error_code& error) {
+  if (error == http::error::header_limit) return refuse(431, "too_large", "the header is too large");
+  if (error == http::error::body_limit || error == http::error::buffer_overflow)
+    return refuse(413, "too_large", "the body is too large");
+  if (error == http::error::end_of_stream || error == http::error::partial_message ||
+      error.category() != http::make_error_code(http::error::end_of_stream).category())
+    return {};  // gone, or too slow
+  return refuse(400, "bad_request", "this is not HTTP: " + error.message());
+}
+
+}  // namespace bulkhead::control

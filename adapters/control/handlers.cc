@@ -1,0 +1,72 @@
+#include "handlers.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace bulkhead::control {
+namespace json = boost::json;
+
+std::string transport(const Request& r) { return r.caller.local ? "unix" : "tcp"; }
+
+void bad_request(std::string detail) {
+  throw Problem{.status = 400, .type = "bad_request", .detail = std::move(detail)};
+}
+
+std::size_t number(const Request& r, std::string_view name, std::size_t least, std::size_t most,
+                   std::size_t standard) {
+  const std::string* const text = r.parameter(name);
+  if (!text) return standard;
+  std::size_t n = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), n);
+  if (error != std::errc{} || end != text->data() + text->size() || n < least || n > most)
+    bad_request(std::string(name) + " has to be a whole number from " + std::to_string(least) + " to " +
+                std::to_string(most));
+  return n;
+}
+
+bool dry_run(const Request& r) {
+  const std::string* const text = r.parameter("dry_run");
+  if (!text || *text == "false") return false;
+  if (!text->empty() && *text != "true" && *text != "1") bad_request("dry_run has to be true or false");
+  return true;
+}
+
+void need_json(const Request& r) {
+  if (r.body.empty() || r.content_type.starts_with("application/json")) return;
+  throw Problem{
+      .status = 415, .type = "unsupported_media_type", .detail = "send Content-Type: application/json"};
+}
+
+Body body_of(const BodySpec& spec, const Request& r) {
+  need_json(r);
+  return read_body(spec, r.body.empty() ? json::object{} : parse_object(r.body));
+}
+
+Entry audit_entry(const Request& r, std::string kind, std::string bulkhead) {
+  return {.kind = std::move(kind),
+          .bulkhead = std::move(bulkhead),
+          .actor = r.caller.actor,
+          .audit = true,
+          .role = std::string(to_string(r.caller.role)),
+          .transport = transport(r),
+          .action = r.method + ' ' + r.path,
+          .request = r.id};
+}
+
+Response with_etag(Response response, std::string etag) {
+  response.headers.emplace_back("ETag", std::move(etag));
+  return response;
+}
+
+bool matches(std::string_view if_match, std::string_view etag) {
+  if (if_match.empty() || if_match == "*") return true;
+  while (!if_match.empty()) {
+    std::string_view one = if_match.substr(0, if_match.find(','));
+    if_match.remove_prefix(std::min(if_match.size(), one.size() + 1));
+    while (one.starts_with(' ')) one.remove_prefix(1);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    if (one == etag) return true;
+  }
+  return false;
+}
+}  // namespace bulkhead::control
