@@ -1,6 +1,6 @@
 # The commands a person types. What they do is in scripts/, CMakePresets.json and .ci/run.
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate bench bench-peers tidy format check clean
+.PHONY: help run test simulate bench bench-control bench-peers tidy format check clean
 
 JOBS ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
@@ -31,6 +31,10 @@ bench: ## Measure against the rivals, gate and pool; ARGS is for the gate, --qui
 	$(call build,bench,build bench)
 	@build/bench/bench/bulkhead_bench $(ARGS)
 	@build/bench/bench/bulkhead_pool_bench $(if $(findstring --quick,$(ARGS)),--quick)
+
+bench-control: ## What the control plane and the dashboard cost: memory, time to the first page, processor; ARGS=--quick
+	$(call build,release,build,--target bulkhead_app)
+	@bench/control/figures.py build/release/app/bulkhead $(ARGS)
 
 bench-peers: ## The same workloads in Java, Go, Rust and JavaScript (installs their tools)
 	$(call build,bench,build bench)

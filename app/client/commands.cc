@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "app/cli/command_line.h"
+#include "app/cli/man.h"
 #include "app/cli/terminal.h"
 #include "app/client/admin.h"
 #include "app/client/view.h"
@@ -303,6 +304,9 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
                                                                  : '"' + text + "\" is not bash, zsh or fish";
       });
   commands_.emplace_back(complete, [this] { return say(completion(app_, o_.shell)), 0; });
+  CLI::App* const man =
+      app.add_subcommand("man", "The manual page\n\nExamples:\n  bulkhead man | man -l -");
+  commands_.emplace_back(man, [this] { return say(cli::manual(app_, version_)), 0; });
   CLI::App* const version_command = app.add_subcommand("version", "Print the version");
   version_command->add_flag("--json", o_.json, "As JSON");
   commands_.emplace_back(version_command, [this] {

@@ -70,4 +70,6 @@ export const paths = {
   toggle: (name) => named('switches', name),
   audit: 'audit?limit=100',
   session: 'session',
+  diff: 'config/diff',
+  reload: 'config/reload',
 };

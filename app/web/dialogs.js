@@ -97,6 +97,28 @@ export function askToken(why, onToken) {
   input.focus();
 }
 
+// What a reload would do, as the server plans it, before anybody does it.
+export async function askReload(file, may) {
+  const plan = await api.get(api.paths.diff);
+  const lines = !plan ? ['The server does not say what it would change.'] : plan.valid
+    ? [...plan.changes, ...plan.needs_restart.map((line) => `needs a restart: ${line}`)]
+    : plan.errors.map((e) => `line ${e.line}: ${e.pointer}: ${e.message}${e.hint ? ` (${e.hint})` : ''}`);
+  const error = h('p', { class: 'error', role: 'alert' });
+  const form = h('form', { method: 'dialog' }, h('h2', { id: 'dialog-title' }, 'Load the file anew'), h('p', { class: 'muted' }, file),
+    h('pre', { tabindex: '0', 'aria-label': 'What would change' }, lines.join('\n') || 'No changes.'),
+    may ? null : h('p', { class: 'muted' }, 'Needs the role admin; or type: bulkhead reload'), error,
+    h('div', { class: 'actions' }, h('button', { type: 'button', onclick: () => $('dialog').close() }, 'Cancel'),
+      h('button', { type: 'submit', class: 'primary', disabled: !may || !plan?.valid }, 'Reload')));
+  form.addEventListener('submit', async (event) => {
+    event.preventDefault();
+    const problem = await api.change('POST', api.paths.reload);
+    if (problem !== null) return setText(error, problem);
+    $('dialog').close();
+    announce('The file is loaded.');
+  });
+  show(form);
+}
+
 function show(form, onClose = () => {}) {
   const dialog = $('dialog'), before = document.activeElement;
   dialog.replaceChildren(form);

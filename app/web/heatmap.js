@@ -3,13 +3,13 @@
 // in sight are drawn. Arrow keys move a cursor, and a table out of sight tells screen readers the same.
 import { $, h, setText } from './dom.js';
 import { sized } from './charts.js';
-import { clock, count, duration, percent } from './format.js';
+import { clock, count, duration, latency, percent, words } from './format.js';
 
 const AXIS = 22, NOW = 62, REORDER_MS = 10_000;
 
 export class Heatmap {
-  constructor(root, { onPick }) {
-    this.onPick = onPick;
+  constructor(root, { onPick, closer }) {
+    [this.onPick, this.closer] = [onPick, closer];
     this.canvas = h('canvas', { 'aria-hidden': 'true' });
     this.axis = h('canvas', { class: 'heat-axis', 'aria-hidden': 'true' });
     this.sizer = h('div', {}, this.canvas);
@@ -244,16 +244,20 @@ export class Heatmap {
 
   // The tip beside the cursor; spoken when it was moved by key.
   tell(aloud = false) {
-    const { history, now, shown } = this.model, b = this.order[this.cursor.row];
+    const { history, now, shown } = this.model, b = this.order[this.cursor?.row];
     if (!b) return;
+    this.aloud = aloud;
     const time = history.timeOf(now, shown, this.cursor.column);
     const cell = history.cell(b.name, now, shown, this.cursor.column);
     const end = time + history.step;
+    const more = this.closer(b.name, history.step, time);
     const changes = history.changes.filter((x) => x.time >= time && x.time < end && (!x.bulkhead || x.bulkhead === b.name));
     const rows = cell === null ? [['no data', '']] : [
       ['in flight, most', `${count(cell.used)} of ${count(cell.limit)}`],
       ['utilisation', percent(cell.limit > 0 ? cell.used / cell.limit : 0)],
       ['queue, longest', count(cell.queue)], ['rejected', count(cell.rejected)],
+      ...(more ? [...Object.entries(more.reasons).map(([reason, n]) => [`– ${words(reason)}`, count(n)]),
+                  ['wait p99', latency(more.wait[2])], ['service p99', latency(more.service[2])]] : []),
       ...(cell.open ? [['breaker', 'open']] : []), ...changes.map((x) => ['change', x.text])];
     const tip = $('tip');
     tip.replaceChildren(h('strong', {}, b.name),

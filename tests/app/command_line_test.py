@@ -1,3 +1,5 @@
+import re
+import subprocess
 import unittest
 
 from program import ESCAPE, main, run
@@ -23,6 +25,31 @@ class HelpAndVersion(unittest.TestCase):
         done = run("--version")
         self.assertEqual(done.returncode, 0)
         self.assertRegex(done.stdout, r"^bulkhead \d+\.\d+\.\d+\n$")
+
+
+class Manual(unittest.TestCase):
+    @staticmethod
+    def render(page, *options):
+        return subprocess.run(["groff", "-man", "-Tascii", "-ww", "-P-cbou", *options], input=page, capture_output=True, text=True, timeout=30)
+
+    def test_it_has_every_command_and_every_option_of_the_help(self):
+        page = run("man").stdout
+        rendered = re.sub(r"\s+", " ", self.render(page).stdout)
+        commands = re.findall(r"^  ([a-z]+) ", run("--help").stdout.split("Commands:")[1], re.M)
+        self.assertGreater(len(commands), 15)
+        for command in commands:
+            help_text = run(command, "--help").stdout
+            self.assertIn(f"bulkhead {command}", rendered)
+            section = rendered.split(f" {command} {help_text.split(chr(10))[0]} ", 1)[1]  # begins with what the help begins with
+            options = re.findall(r"^  (-[-a-z, ]*[a-z])", help_text, re.M)
+            for option in [o for line in options for o in line.split(",") if o not in ("-h", "--help")]:
+                self.assertIn(option, section, (command, option))
+
+    def test_the_formatter_has_nothing_to_complain_about(self):
+        for width in ("-rLL=72n", "-rLL=120n"):
+            done = self.render(run("man").stdout, width)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("EXIT STATUS", done.stdout)
 
 
 class Mistakes(unittest.TestCase):

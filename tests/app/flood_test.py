@@ -91,7 +91,8 @@ class SlowClients(Case):
                 held, ratios = 0, {route: [] for route in routes}
                 for _ in range(8):
                     time.sleep(1)
-                    p99 = [{b["name"]: b["service"][2] for b in demo.get("/v1/snapshot", local=True)["bulkheads"]} for demo in (flooded, quiet)]
+                    p99 = [{b["name"]: sum(b[part][2] for part in ("wait", "service") if b[part]) for b in demo.get("/v1/snapshot", local=True)["bulkheads"]}
+                           for demo in (flooded, quiet)]
                     for route in routes:
                         ratios[route].append(p99[0][route] / p99[1][route])
                     held = max(held, descriptors(flooded.process) - before)

@@ -1,14 +1,14 @@
 // What the tests of the page and the makers of its pictures share: a process, a browser, the API beside the page.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
 export const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
-export const TOKEN = 'only-for-tests';
+export const TOKEN = 'only-for-tests', ADMIN = 'only-for-the-tests-of-a-reload';
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
                '--disable-component-update', '--disable-sync'];
 
@@ -21,7 +21,8 @@ export class Process {
   constructor(program, args) {
     this.directory = mkdtempSync(join(tmpdir(), 'bulkhead-web-'));
     this.tokens = join(this.directory, 'tokens');
-    writeFileSync(this.tokens, `ann operator ${createHash('sha256').update(TOKEN).digest('hex')}\n`, { mode: 0o600 });
+    const line = (name, role, token) => `${name} ${role} ${createHash('sha256').update(token).digest('hex')}\n`;
+    writeFileSync(this.tokens, line('ann', 'operator', TOKEN) + line('zoe', 'admin', ADMIN), { mode: 0o600 });
     this.program = program;
     this.args = args;
   }
@@ -30,15 +31,29 @@ export class Process {
     return this;
   }
 
+  // `bulkhead run` of a file that says this of bulkheads, and this more of the control plane.
+  static run(program, bulkheads, control = {}) {
+    const process = new Process(program, []);
+    process.file = join(process.directory, 'shop.yaml');
+    process.args.push('run', process.file);
+    process.write(bulkheads, control);
+    return process;
+  }
+  write(bulkheads, control = {}) {
+    const all = { listen: '127.0.0.1:0', instance: 'shop-1', tokens_file: this.tokens, ...control };
+    writeFileSync(`${this.file}.new`, `version: 1\n${bulkheads}control: ${JSON.stringify(all)}\n`);
+    renameSync(`${this.file}.new`, this.file);
+  }
+
   // Ready when it has printed where its dashboard is; started again, it is there again.
   async start() {
     const again = this.url ? ['--listen', new URL(this.url).host] : [];
     started.add(this);
-    this.child = spawn(this.program, [...this.args, ...again], { stdio: ['ignore', 'pipe', 'inherit'] });
+    this.child = spawn(this.program, [...this.args, ...again], { stdio: ['ignore', 'pipe', this.file ? 'ignore' : 'inherit'] });
     this.ended = new Promise((resolve) => this.child.once('exit', (code, signal) => resolve({ code, signal })));
     const told = new Promise((resolve) => createInterface(this.child.stdout).on('line', (line) => {
-      const [url] = /http:\S+\/ui\/\S*/.exec(line) ?? [];
-      if (url) resolve(url);
+      const [, host, rest] = /(http:\/\/[\d.:]+)(\/ui\/\S*)?/.exec(line) ?? [];
+      if (host) resolve(host + (rest ?? '/ui/'));
     }));
     const url = await Promise.race([told, this.ended.then((how) => Promise.reject(new Error(`${this.program} ended: ${JSON.stringify(how)}`)))]);
     [this.url, this.token = TOKEN] = url.split('#token=');

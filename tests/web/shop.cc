@@ -1,17 +1,15 @@
-// shop.cc - a service with bulkheads under load and a control plane of its own: what the dashboard is tested on.
+// shop.cc - a service with bulkheads under load and a control plane of its own: what of the dashboard needs traffic is tested on it.
 //
-//   bulkhead_web_shop [--listen 127.0.0.1:0] [--tokens FILE] [--private] [--file FILE] [--bulkheads N]
+//   bulkhead_web_shop [--listen 127.0.0.1:0] [--tokens FILE]
 //
-// The bulkheads and the control plane are the real ones; what is behind the bulkheads is time: a call holds its place
-// for as long as its dependency takes. Prints its address and runs until it is told to stop. `--bulkheads N`: so many
-// idle ones instead of the shop, one with a name that is markup and one with a name too long for any column.
+// The registry, its bulkheads, group, tenants and pool, and the control plane are the real ones; what is behind the
+// bulkheads is time: a call holds its place for as long as its dependency takes. Prints its address and runs until it is
+// told to stop.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,7 +21,8 @@
 
 #include "adapters/control/server.h"
 #include "app/web/assets.h"
-#include "bulkhead/group.h"
+#include "bulkhead/registry.h"
+#include "bulkhead/resource_pool.h"
 
 namespace {
 
@@ -31,101 +30,69 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 struct Dependency {
-  bulkhead::BulkheadOptions options;
-  bulkhead::Priority criticality = bulkhead::Priority::normal;
+  bulkhead::Registration what;
   double rate = 0;                           // calls a second
   std::chrono::milliseconds takes{20};       // on average
   std::chrono::milliseconds slow_takes{20};  // while it is slow
   double slow_fails = 0;                     // share of calls that fail then
-  std::string group{}, type{};
+  bool connection = false;                   // it also needs one of the pool
   std::shared_ptr<bulkhead::Bulkhead> bulkhead{};
 };
 
 class Shop {
  public:
-  Shop()
-      : db_({.name = "db",
-             .total = 60,
-             .members = {{.name = "checkout", .guaranteed = {.percent = 50}, .gate = {.max_queue = 50}},
-                         {.name = "search", .guaranteed = {.percent = 30}, .gate = {.max_queue = 30}},
-                         {.name = "analytics", .guaranteed = {.percent = 10}, .gate = {.max_queue = 8}}}}) {}
-
-  void stock() {
+  Shop() {
     using enum bulkhead::Priority;
+    registry_.add_group({.name = "db", .total = 60});
+    member("checkout", 50, 50, critical, 400, 55ms, 60ms);
+    member("search", 30, 30, normal, 160, 60ms, 60ms);
+    member("analytics", 10, 8, best_effort, 60, 90ms, 2500ms);
     const auto breaker = bulkhead::BreakerOptions{.window_calls = 50};
-    member("checkout", critical, 400, 55ms, 60ms);
-    member("search", normal, 160, 60ms, 60ms);
-    member("analytics", best_effort, 60, 90ms, 2500ms);
-    add({{.name = "payments", .max_concurrent = 24, .max_queue = 20, .breaker = breaker},
-         critical,
-         180,
-         70ms,
-         70ms});
-    add({{.name = "fraud-check", .max_concurrent = 12, .max_queue = 10, .breaker = breaker},
-         normal,
-         90,
-         60ms,
-         400ms,
-         0.7});
-    add({{.name = "recommendations", .max_concurrent = 16, .max_queue = 20, .breaker = breaker},
-         best_effort,
-         140,
-         80ms,
-         150ms});
-    add({{.name = "inventory", .max_concurrent = 24, .max_queue = 12}, normal, 200, 45ms, 45ms});
-    add({{.name = "email", .max_concurrent = 8, .max_queue = 100}, best_effort, 30, 120ms, 120ms});
-    add({{.name = "geo", .max_concurrent = 10, .breaker = breaker}, normal, 0});
-    add({{.name = "auth", .max_concurrent = 20}, critical, 220, 12ms, 12ms});
-    add({{.name = "images", .max_concurrent = 16, .max_queue = 16, .adaptive = bulkhead::LimiterOptions{}},
-         normal,
-         90,
-         40ms,
-         40ms});
+    add({.name = "payments", .max_concurrent = 24, .max_queue = 20, .breaker = breaker}, critical, 180, 70ms,
+        70ms);
+    add({.name = "fraud-check", .max_concurrent = 12, .max_queue = 10, .breaker = breaker}, normal, 90, 60ms,
+        400ms)
+        .slow_fails = 0.7;
+    add({.name = "recommendations", .max_concurrent = 16, .max_queue = 20, .breaker = breaker}, best_effort,
+        140, 80ms, 150ms);
+    add({.name = "inventory", .max_concurrent = 24, .max_queue = 12}, normal, 200, 45ms, 45ms).connection =
+        true;
+    add({.name = "email", .max_concurrent = 8, .max_queue = 100}, best_effort, 30, 120ms, 120ms);
+    add({.name = "geo", .max_concurrent = 10, .breaker = breaker}, normal, 0, 1ms, 1ms);
+    add({.name = "auth", .max_concurrent = 20}, critical, 220, 12ms, 12ms);
+    add({.name = "images", .max_concurrent = 16, .max_queue = 16, .adaptive = bulkhead::LimiterOptions{}},
+        normal, 90, 40ms, 40ms);
+    registry_.define_tenants(
+        {.name = "partners", .each = {.max_concurrent = 3, .max_queue = 2}, .max_tenants = 3});
   }
 
-  void stock(int count) {
-    for (int i = 0; i < count; ++i) {
-      std::string name = "service-" + std::to_string(1000 + i).substr(1);
-      if (i == 1) name = "<img src=x onerror=alert(1)>";
-      if (i == 2) name = std::string(120, 'n') + "-the-end";
-      add({{.name = name, .max_concurrent = 10, .max_queue = 5},
-           bulkhead::Priority::normal,
-           i % 3 == 0 ? 5.0 : 0.0,
-           40ms,
-           40ms});
-    }
+  bulkhead::Registry& registry() { return registry_; }
+  std::vector<bulkhead::control::PoolStatus> pools() const {
+    return {{.name = "stock", .kind = "connections", .now = stock_.snapshot(), .server_limit = 100}};
   }
-
-  bulkhead::control::Plant plant() {
-    return {.snapshot = [this] { return snapshot(); },
-            .find = [this](std::string_view name) -> std::shared_ptr<bulkhead::Bulkhead> {
-              const auto found = all_.find(name);
-              return found == all_.end() ? nullptr : found->second.bulkhead;
-            }};
-  }
-
   bool slow() const { return slow_; }
   void set_slow(bool on) { slow_ = on; }
 
   // Arrivals at random, as customers come, until told to stop.
   void run(const std::stop_token& stop) {
     std::mt19937_64 random(7);
-    std::map<std::string_view, Clock::time_point> next;
-    for (const auto& [name, d] : all_) next[name] = Clock::now();
-    while (!stop.stop_requested()) {
-      const auto now = Clock::now();
-      finish(now);
-      for (auto& [name, d] : all_) {
-        if (d.rate <= 0) continue;
-        for (auto& due = next[name]; due <= now;) {
-          arrive(d, random);
-          due += std::chrono::duration_cast<Clock::duration>(
-              std::chrono::duration<double>(std::exponential_distribution<>(d.rate)(random)));
-        }
+    std::vector<Clock::time_point> next(all_.size() + 1, Clock::now());
+    const auto arrivals = [&](std::size_t i, double rate, auto&& arrive) {
+      if (rate <= 0) return;
+      for (const auto now = Clock::now(); next[i] <= now;) {
+        arrive();
+        next[i] += std::chrono::duration_cast<Clock::duration>(
+            std::chrono::duration<double>(std::exponential_distribution<>(rate)(random)));
       }
+    };
+    while (!stop.stop_requested()) {
+      finish(Clock::now());
+      for (std::size_t i = 0; i < all_.size(); ++i)
+        arrivals(i, all_[i].rate, [&] { arrive(all_[i], random); });
+      arrivals(all_.size(), 80, [&] { arrive_tenant(random); });
       std::this_thread::sleep_for(2ms);
     }
-    for (auto& [name, d] : all_) d.bulkhead->close();
+    for (const std::string& name : registry_.names()) registry_.find(name)->close();
     finish(Clock::time_point::max());
   }
 
@@ -134,23 +101,28 @@ class Shop {
     Clock::time_point until;
     bulkhead::Call call;
     bulkhead::CallVerdict verdict;
+    bulkhead::Lease<int> connection;
     bool operator<(const Running& other) const { return until > other.until; }
   };
 
-  void add(Dependency d) {
-    d.bulkhead = std::make_shared<bulkhead::Bulkhead>(d.options);
-    const std::string name(d.bulkhead->name());
-    all_.emplace(name, std::move(d));
+  Dependency& add(const bulkhead::BulkheadOptions& options, bulkhead::Priority criticality, double rate,
+                  std::chrono::milliseconds takes, std::chrono::milliseconds slow) {
+    return add({.options = options, .criticality = criticality}, rate, takes, slow);
   }
-  void member(const std::string& name, bulkhead::Priority criticality, double rate,
-              std::chrono::milliseconds takes, std::chrono::milliseconds slow) {
-    add({.options = {.name = name, .gate = &db_.member(name)},
-         .criticality = criticality,
-         .rate = rate,
-         .takes = takes,
-         .slow_takes = slow,
+  void member(const std::string& name, double percent, std::uint32_t queue, bulkhead::Priority criticality,
+              double rate, std::chrono::milliseconds takes, std::chrono::milliseconds slow) {
+    add({.options = {.name = name, .max_queue = queue},
+         .type = "sql",
          .group = "db",
-         .type = "sql"});
+         .guaranteed = {.percent = percent},
+         .criticality = criticality},
+        rate, takes, slow);
+  }
+  Dependency& add(const bulkhead::Registration& what, double rate, std::chrono::milliseconds takes,
+                  std::chrono::milliseconds slow) {
+    all_.push_back(
+        {.what = what, .rate = rate, .takes = takes, .slow_takes = slow, .bulkhead = registry_.add(what)});
+    return all_.back();
   }
 
   void arrive(const Dependency& d, std::mt19937_64& random) {
@@ -158,14 +130,28 @@ class Shop {
     const auto takes =
         std::chrono::duration_cast<Clock::duration>(mean * std::gamma_distribution<>(4, 0.25)(random));
     const bool fails = slow_ && std::bernoulli_distribution(d.slow_fails)(random);
+    enter(*d.bulkhead, takes, fails, d.connection);
+  }
+
+  // Two large partners, a small one, and strangers, for whom there is no room: they share the overflow.
+  void arrive_tenant(std::mt19937_64& random) {
+    constexpr const char* kIds[] = {"acme",   "acme",    "acme",  "globex",
+                                    "globex", "initech", "hooli", "umbrella"};
+    const char* const id = kIds[std::uniform_int_distribution<std::size_t>(0, std::size(kIds) - 1)(random)];
+    if (const auto tenant = registry_.tenant("partners", id)) enter(**tenant, 90ms, false, false);
+  }
+
+  void enter(bulkhead::Bulkhead& bulkhead, Clock::duration takes, bool fails, bool connection) {
     const auto verdict = fails ? bulkhead::CallVerdict::failure : bulkhead::CallVerdict::success;
-    d.bulkhead->async_acquire({.timeout = 500ms},
-                              [this, takes, verdict](bulkhead::Result<bulkhead::Call> call) {
-                                if (!call) return;
-                                std::lock_guard lock(mutex_);
-                                running_.push_back({Clock::now() + takes, *std::move(call), verdict});
-                                std::push_heap(running_.begin(), running_.end());
-                              });
+    bulkhead.async_acquire({.timeout = 500ms}, [=, this](bulkhead::Result<bulkhead::Call> call) {
+      if (!call) return;
+      Running running{Clock::now() + takes, *std::move(call), verdict, {}};
+      if (connection)
+        if (auto lease = stock_.try_acquire()) running.connection = *std::move(lease);
+      std::lock_guard lock(mutex_);
+      running_.push_back(std::move(running));
+      std::push_heap(running_.begin(), running_.end());
+    });
   }
 
   void finish(Clock::time_point now) {
@@ -182,24 +168,14 @@ class Shop {
     }
   }
 
-  bulkhead::RegistrySnapshot snapshot() const {
-    bulkhead::RegistrySnapshot all;
-    for (const auto& [name, d] : all_)
-      all.bulkheads.push_back({.name = name,
-                               .type = d.type,
-                               .group = d.group,
-                               .tenants = "",
-                               .tenant_id = "",
-                               .criticality = d.criticality,
-                               .configured = d.bulkhead->options(),
-                               .now = d.bulkhead->snapshot(),
-                               .bulkhead = d.bulkhead});
-    if (all_.contains("checkout")) all.groups.push_back(db_.snapshot());
-    return all;
-  }
-
-  bulkhead::Group db_;
-  std::map<std::string, Dependency, std::less<>> all_;
+  bulkhead::Registry registry_;
+  bulkhead::ResourcePool<int> stock_{
+      {.name = "stock",
+       .max = 12,
+       .min_idle = 4,
+       .open = [](const bulkhead::Opening&) { return std::expected<int, std::string>(1); },
+       .histograms = true}};
+  std::vector<Dependency> all_;
   std::atomic<bool> slow_ = false;
   std::mutex mutex_;
   std::vector<Running> running_;  // a heap: who is done first is in front
@@ -210,16 +186,6 @@ std::vector<bulkhead::control::Asset> dashboard() {
   for (const bulkhead::web::Asset& a : bulkhead::web::assets())
     files.push_back({.path = a.path, .content_type = a.content_type, .gzip = a.gzip, .etag = a.etag});
   return files;
-}
-
-// Its "file" is valid as long as it does not say otherwise.
-bulkhead::control::ConfigStatus status_of(const std::string& path) {
-  std::ifstream in(path);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const bool bad = text.find("max_concurrent: -3") != std::string::npos;
-  return {.valid = !bad,
-          .revision = "4f1c0d9a",
-          .error = bad ? path + ":3:21: max_concurrent: -3 is below 1" : ""};
 }
 
 }  // namespace
@@ -235,28 +201,17 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
   Shop shop;
-  if (args.contains("--bulkheads"))
-    shop.stock(std::stoi(args["--bulkheads"]));
-  else
-    shop.stock();
-
-  const auto files = dashboard();
-  bulkhead::control::ServerOptions options{
-      .listen = args.contains("--listen") ? args["--listen"] : "127.0.0.1:0",
-      .tokens_file = args["--tokens"],
-      .instance = "shop-1",
-      .version = "0.1.0",
-      .switches = {{.name = "slow",
-                    .title = "Slow analytics",
-                    .is_on = [&] { return shop.slow(); },
-                    .set = [&](bool on) { shop.set_slow(on); }}},
-      .assets = files};
-  if (args["--anonymous"] == "none") options.anonymous = bulkhead::control::Role::none;
-  if (const std::string path = args["--file"]; !path.empty()) {
-    options.config.path = path;
-    options.config.status = [path] { return status_of(path); };
-  }
-  bulkhead::control::Server server(shop.plant(), options);
+  bulkhead::control::Server server(shop.registry(),
+                                   {.listen = args.contains("--listen") ? args["--listen"] : "127.0.0.1:0",
+                                    .tokens_file = args["--tokens"],
+                                    .instance = "shop-1",
+                                    .version = "0.1.0",
+                                    .switches = {{.name = "slow",
+                                                  .title = "Slow analytics",
+                                                  .is_on = [&] { return shop.slow(); },
+                                                  .set = [&](bool on) { shop.set_slow(on); }}},
+                                    .pools = [&] { return shop.pools(); },
+                                    .assets = dashboard()});
   std::printf("%s/ui/\n", server.url().c_str());
   std::fflush(stdout);
   std::jthread load([&](const std::stop_token& stop) { shop.run(stop); });
