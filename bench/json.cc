@@ -52,8 +52,9 @@ bool write_json(const std::string& path, const Results& results, const std::vect
           << ",\"rounds\":";
       list(out, r.rounds);
       for (const auto& [name, value] : r.extra) out << "," << quoted(name) << ":" << value;
-      if (const auto x = t.ratios(r.design, kFloor); !x.empty()) out << ",\"x_floor\":" << median(x);
-      if (const auto x = t.ratios(r.design, kSemaphore); !x.empty()) out << ",\"x_std\":" << median(x);
+      if (const auto x = t.over_floor(r.design); !x.empty()) out << ",\"x_floor\":" << median(x);
+      if (const auto x = t.over_peer(r.design); !x.empty())
+        out << (t.peer.empty() ? ",\"x_std\":" : ",\"x_peer\":") << median(x);
       out << ",\"clean\":" << r.clean << ",\"taken\":" << r.taken << ",\"hung\":" << r.hung
           << ",\"noisy\":" << (r.noisy ? "true" : "false") << "}";
       separator = ",\n";

@@ -15,7 +15,7 @@ constexpr const char* usage =
     "usage: bulkhead_bench [--quick] [--only <workload>]... [--match <text>] [--rounds <n>] [--json <path>]\n"
     "  --quick   a few seconds: shows that everything works, measures nothing\n"
     "  --only    admit, group, reject, storm, hand_off, saturation, policies, composition,\n"
-    "            resource or memory\n"
+    "            resource, lookup or memory\n"
     "  --match   only tables with this in their title, such as \"20 us\"\n"
     "  --rounds  how many; default: 3, and 5 for saturation\n"
     "  --json    where the results go; default: bench-results.json beside the program\n";
@@ -28,7 +28,7 @@ constexpr Workload workloads[] = {
     {"memory", bench::memory},     {"admit", bench::admit},       {"reject", bench::reject},
     {"storm", bench::storm},       {"hand_off", bench::hand_off}, {"saturation", bench::saturation},
     {"policies", bench::policies}, {"group", bench::group},       {"composition", bench::composition},
-    {"resource", bench::resource},
+    {"resource", bench::resource}, {"lookup", bench::lookup},
 };
 
 }  // namespace

@@ -52,6 +52,14 @@ std::vector<double> Table::ratios(std::string_view a, std::string_view b) const 
   return out;
 }
 
+std::vector<double> Table::over_floor(std::string_view design) const {
+  return ratios(design, floor.empty() ? kFloor : floor);
+}
+
+std::vector<double> Table::over_peer(std::string_view design) const {
+  return ratios(design, peer.empty() ? kSemaphore : peer);
+}
+
 std::vector<double> Table::of_fastest(std::string_view a) const {
   std::vector<double> out;
   const Row* x = find(a);
@@ -78,7 +86,8 @@ void print(std::ostream& out, const Results& results) {
     const bool plain = table.workload == "memory";
     const char* first = saturated ? "x fastest" : "x floor";
     if (!plain) {
-      out << text("  %-38s %9s %-19s %9s %9s", "", table.unit.c_str(), "[rounds]", first, "x std");
+      out << text("  %-38s %9s %-19s %9s %9s", "", table.unit.c_str(), "[rounds]", first,
+                  std::string(table.peer_head).c_str());
       for (const auto& [name, value] : table.rows.front().extra) out << text(" %11s", name.c_str());
       out << "  clean windows\n";
     }
@@ -90,8 +99,8 @@ void print(std::ostream& out, const Results& results) {
       const auto [least, most] = std::minmax_element(row.rounds.begin(), row.rounds.end());
       const std::string range = "[" + number(*least) + " - " + number(*most) + "]";
       // For a saturated gate more is better: throughput against the fastest rival and against std.
-      const auto a = saturated ? table.of_fastest(row.design) : table.ratios(row.design, kFloor);
-      const auto b = saturated ? table.ratios(kSemaphore, row.design) : table.ratios(row.design, kSemaphore);
+      const auto a = saturated ? table.of_fastest(row.design) : table.over_floor(row.design);
+      const auto b = saturated ? table.ratios(kSemaphore, row.design) : table.over_peer(row.design);
       const bool no_ratio = table.unit == "x";
       out << text("  %-38s %9s %-19s %9s %9s", row.design.c_str(), number(row.value()).c_str(), range.c_str(),
                   no_ratio ? "" : ratio(a).c_str(), no_ratio ? "" : ratio(b).c_str());

@@ -29,9 +29,13 @@ struct Table {
   unsigned threads = 1, permits = 1;
   std::string section;
   std::vector<Row> rows;
+  // What the ratios are taken to, unless the bare pair and std::counting_semaphore.
+  std::string_view floor{}, peer{}, peer_head = "x std";
 
   Row& add(std::string_view design, const Series& series);
   const Row* find(std::string_view design) const;
+  std::vector<double> over_floor(std::string_view design) const;
+  std::vector<double> over_peer(std::string_view design) const;
   // a against b, round by round.
   std::vector<double> ratios(std::string_view a, std::string_view b) const;
   // Throughput of a against the fastest rival that is not ours, round by round.

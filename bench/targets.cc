@@ -70,6 +70,12 @@ std::vector<Target> check_targets(const Results& results) {
     list.at_most(
         3, std::string("lease + return, ") + threads, kResourcePool, kGate,
         std::string("lease + return of a resource, ") + threads + ": against a gate's admit + release");
+  for (const char* names :
+       {"1 thread, 128 names", "1 thread, one name", "2 threads, 128 names", "2 threads, one name"}) {
+    const std::string title = std::string("look-up by name, ") + names;
+    list.at_most(0.5, title, kRegistryUse, kMutexMap, title + ": use() against a map behind a mutex");
+    list.at_most(0.8, title, kRegistryFind, kMutexMap, title + ": find() against a map behind a mutex");
+  }
   list.at_most(0.6, "rejection when full, 1 thread", kGate, std::string(kGate) + ": admit + release",
                "rejection when full: against our own admit + release");
   list.value(3, "reject storm: holder's cost while another core hammers, over its cost in peace", kGate,

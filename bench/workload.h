@@ -128,6 +128,10 @@ inline constexpr std::string_view kGateBarging = "bulkhead::Gate, barging";
 inline constexpr std::string_view kGateAdaptive = "bulkhead::Gate, adaptive";
 inline constexpr std::string_view kFullBulkhead = "bulkhead::Bulkhead, full";
 inline constexpr std::string_view kResourcePool = "bulkhead::ResourcePool";
+inline constexpr std::string_view kBareMap = "floor: bare std::unordered_map";
+inline constexpr std::string_view kRegistryUse = "bulkhead::Registry, use";
+inline constexpr std::string_view kRegistryFind = "bulkhead::Registry, handle";
+inline constexpr std::string_view kMutexMap = "map + mutex, shared_ptr";
 inline constexpr std::string_view kPosix = "POSIX sem_t";
 
 inline bool is_ours(std::string_view name) { return name.starts_with("bulkhead::"); }

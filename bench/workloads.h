@@ -30,6 +30,7 @@ void saturation(const Settings& settings, Results& results);   // more threads t
 void policies(const Settings& settings, Results& results);     // what breaker and rate limiter add
 void composition(const Settings& settings, Results& results);  // what each part of a Bulkhead adds
 void resource(const Settings& settings, Results& results);     // lending a thing beside admitting a call
+void lookup(const Settings& settings, Results& results);       // a bulkhead by its name
 void memory(const Settings& settings, Results& results);       // bytes and allocations
 
 }  // namespace bench

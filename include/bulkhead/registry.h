@@ -4,6 +4,7 @@
 //   auto payments = registry.add({.options = {.name = "payments", .max_concurrent = 20, .max_queue = 40}});
 //   auto users    = registry.get_or_create("users", "database");           // a type: 20 at once, 50 in line, 5 s
 //   registry.get("payments")->execute(...);                                // by name, from anywhere
+//   if (auto users = registry.use("users")) users->execute(...);           // the same for one call: cheaper
 //   registry.resize("payments", 30);                                       // the same object, calls and counters stay
 //
 // Tenants get bulkheads of their own, on demand and in bounded number:
@@ -12,21 +13,26 @@
 //   if (auto own = registry.tenant("orders", customer)) (*own)->execute(...);   // "orders/acme", or "orders/*"
 //   else reply(429, own.error().message());                                     // Reason::tenant_limit
 //
+// Three ways to a bulkhead: keep the handle that add() gives (the call costs what a call costs), use() it for the time of
+// a call, or find() it, which gives a handle to keep.
+//
 // Threads: every member may be called from any thread, and from hooks and handlers, but not from a signal handler.
 //   Changes are made one after the other; a hook or handler that runs inside one must not wait for another thread
 //   that makes one or takes a snapshot.
 // Promises: a name stands for one bulkhead at a time, and for the same object until it is removed or retired. A
 //   handle keeps its bulkhead alive and working, also when the registry no longer knows it, and when the registry is
-//   gone. A setting that is wrong changes nothing.
+//   gone. A use does so, too, but the registry's destructor waits for it. A setting that is wrong changes nothing.
 // Tenants: never more than `max_tenants` of a set at once; beyond that the policy answers, and counts it. One that has
 //   had no call for `idle_after` is retired when room is looked for, or by retire_idle(): never while a call of its
-//   is in flight or in line, or while somebody has a handle. What it counted goes into the set's `other`. An id that
+//   is in flight or in line, or while somebody has a handle or uses it. What it counted goes into the set's `other`. An id that
 //   is too long, no UTF-8, or has control characters or a '/' in it never becomes a name: it is answered as if there
 //   were no room.
-// Cost: by handle nothing. By name a hash of it, two atomic additions and one exchange, no lock and no allocation;
-//   also for tenants, and for ids that are refused. Changes take a lock that no call and no look-up takes.
+// Cost: by handle nothing. By name a hash of it and a few plain stores; find() adds the two atomic additions of a
+//   shared_ptr. No lock and no allocation, also for tenants, and for ids that are refused. Changes take a lock that no
+//   call and no look-up takes. docs/benchmarks.md has figures.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -88,10 +94,49 @@ struct RegistryChange {
   std::vector<std::string> remove_tenants{};
 };
 
+// A bulkhead for as long as this lives: the end of a call, not a place to keep it. Moves, also to another thread.
+class BulkheadUse {
+ public:
+  BulkheadUse() noexcept = default;
+  ~BulkheadUse() { end(); }
+  BulkheadUse(BulkheadUse&& other) noexcept
+      : bulkhead_(std::exchange(other.bulkhead_, nullptr)),
+        mark_(std::exchange(other.mark_, nullptr)),
+        handle_(std::move(other.handle_)) {}
+  BulkheadUse& operator=(BulkheadUse&& other) noexcept {
+    if (this == &other) return *this;
+    end();
+    bulkhead_ = std::exchange(other.bulkhead_, nullptr);
+    mark_ = std::exchange(other.mark_, nullptr);
+    handle_ = std::move(other.handle_);
+    return *this;
+  }
+
+  explicit operator bool() const noexcept { return bulkhead_ != nullptr; }
+  Bulkhead* get() const noexcept { return bulkhead_; }
+  Bulkhead& operator*() const noexcept { return *bulkhead_; }
+  Bulkhead* operator->() const noexcept { return bulkhead_; }
+
+ private:
+  friend class Registry;
+  using Mark = std::atomic<const void*>;
+  BulkheadUse(Bulkhead& bulkhead, Mark& mark) noexcept : bulkhead_(&bulkhead), mark_(&mark) {}
+  explicit BulkheadUse(std::shared_ptr<Bulkhead> handle) noexcept
+      : bulkhead_(handle.get()), handle_(std::move(handle)) {}
+  void end() noexcept {
+    // Release: what was done with the bulkhead comes before the registry may destroy it.
+    if (mark_) mark_->store(nullptr, std::memory_order_release);
+  }
+
+  Bulkhead* bulkhead_ = nullptr;
+  Mark* mark_ = nullptr;              // tells the registry; null: the handle keeps it
+  std::shared_ptr<Bulkhead> handle_;  // for a thread that uses many at once, or has no marks
+};
+
 class Registry {
  public:
   explicit Registry(const RegistryOptions& options = {});
-  // Lets go of everything: what nobody has a handle of is closed, and its calls are waited for.
+  // Lets go of everything: what nobody has a handle of is closed, and its calls are waited for, as is every BulkheadUse.
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
@@ -101,6 +146,7 @@ class Registry {
   std::shared_ptr<Bulkhead> add(const Registration& registration);
   std::shared_ptr<Bulkhead> find(std::string_view name) const noexcept;  // null: none
   std::shared_ptr<Bulkhead> get(std::string_view name) const;  // std::invalid_argument names similar ones
+  BulkheadUse use(std::string_view name) const noexcept;       // empty: none
   std::vector<std::string> names() const;                      // sorted
 
   // Types: "database" (20 at once, 50 in line, 5 s), "external-api" (10, 20, 10 s), "cache" (50, 100, 1 s) and
@@ -134,7 +180,9 @@ class Registry {
   // The tenant's bulkhead, made if need be; std::invalid_argument if there are no such tenants. The rejection
   // refers to the set: use it while that is defined.
   Result<std::shared_ptr<Bulkhead>> tenant(std::string_view tenants, std::string_view tenant_id);
-  std::size_t retire_idle();  // in all sets, now; how many
+  Result<BulkheadUse> use_tenant(std::string_view tenants,
+                                 std::string_view tenant_id);  // the same, for one call
+  std::size_t retire_idle();                                   // in all sets, now; how many
 
   // All of it or, if anything is wrong (std::invalid_argument), nothing: everything is tried out first. A snapshot sees
   // all of it or nothing, too. Names, groups and shares need only fit together when it is done.

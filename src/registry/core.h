@@ -15,6 +15,7 @@
 #include "bulkhead/registry.h"
 #include "registry/name_table.h"
 #include "registry/names.h"
+#include "registry/readers.h"
 #include "registry/tenants.h"
 
 namespace bulkhead {
@@ -43,22 +44,22 @@ std::vector<std::string> keys(const Map& map) {
   return all;
 }
 
-// The key of a tenant, put together without allocating; ends in '/' while it is that of the set.
+// The key of a tenant, and of its set, put together without allocating.
 class Key {
  public:
-  explicit Key(std::string_view set) noexcept : size_(std::min(set.size(), kMaxName)) {
-    set.copy(text_.data(), size_);
-    text_[size_++] = '/';
+  explicit Key(std::string_view set, std::string_view id = {}) noexcept
+      : set_size_(set.copy(text_.data(), kMaxName)) {
+    text_[set_size_++] = '/';
+    size_ = set_size_ + id.copy(text_.data() + set_size_, kMaxTenantId);
   }
-  Key& operator+=(std::string_view id) noexcept {
-    size_ += id.copy(text_.data() + size_, kMaxTenantId);
-    return *this;
-  }
+  Key(const Key&) = delete;
+  Key& operator=(const Key&) = delete;
+  std::string_view of_set() const noexcept { return {text_.data(), set_size_}; }  // ends in '/'
   operator std::string_view() const noexcept { return {text_.data(), size_}; }
 
  private:
   std::array<char, kMaxName + 1 + kMaxTenantId> text_;
-  std::size_t size_;
+  std::size_t set_size_, size_;
 };
 
 }  // namespace registry
@@ -68,7 +69,9 @@ class Key {
 //      Code of others may run in there, on this thread (calls that a change lets in): so it is recursive.
 //   K2 The table is written, and nodes, types, groups and sets are read and written, under `mutex`. No code of others
 //      runs under it, and no bulkhead is destroyed under it. It is taken last.
-//   K3 A look-up takes neither. It stays with the readers (readers.h) from its first look until it has its handle.
+//   K3 A look-up takes neither. It stays with the readers (readers.h) from its first look until it has its handle, or has
+//      marked the bulkhead as used.
+//   K4 No bulkhead is destroyed while it is marked: who is retired is not, who is removed goes to `leaving`.
 struct Registry::Core {
   using Node = registry::Node;
   using TenantSet = registry::TenantSet;
@@ -111,7 +114,13 @@ struct Registry::Core {
   void try_out(const RegistryChange& change) const;
   std::vector<std::pair<std::shared_ptr<Bulkhead>, BulkheadOptions>> living(const TenantSet& wanted) const;
   void insert_overflow(const std::shared_ptr<TenantSet>& set, std::shared_ptr<Bulkhead> bulkhead);
+  Result<const Node*> find_tenant(std::string_view tenants, std::string_view id) noexcept;
   Result<std::shared_ptr<Bulkhead>> make_tenant(std::string_view tenants, std::string_view id);
+  // Inside the stay that has found the node.
+  static BulkheadUse used(const registry::Readers::Stay& stay, const Node& node) noexcept {
+    if (auto* const mark = stay.mark(node.bulkhead.get())) return {*node.bulkhead, *mark};
+    return BulkheadUse(node.handle());
+  }
 
   // Destroys those that are idle; the others once they are, in a later change: nobody waits for their calls here. Without
   // the lock.

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace bulkhead::registry {
 namespace {
 
 constexpr std::size_t kFirstSlots = 16;
+constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15, kOther = 0xd6e8feb86659fd93;
 
 std::uint64_t folded_product(std::uint64_t a, std::uint64_t b) noexcept {
   __extension__ using Wide = unsigned __int128;
@@ -15,20 +17,42 @@ std::uint64_t folded_product(std::uint64_t a, std::uint64_t b) noexcept {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
+template <class Word>
+Word word(const char* at) noexcept {
+  Word value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Gives each count of references a cache line of its own: beside another's it would be fought for all the same.
+template <class T>
+struct OwnLines {
+  using value_type = T;
+  static constexpr std::size_t kLine = 64;
+  OwnLines() = default;
+  template <class U>
+  OwnLines(const OwnLines<U>&) noexcept {}
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(bytes(n), std::align_val_t(kLine))); }
+  void deallocate(T* p, std::size_t n) noexcept { ::operator delete(p, bytes(n), std::align_val_t(kLine)); }
+  static std::size_t bytes(std::size_t n) noexcept { return (n * sizeof(T) + kLine - 1) / kLine * kLine; }
+  bool operator==(const OwnLines&) const = default;
+};
+
 }  // namespace
 
 Node::Node(std::string its_name, std::shared_ptr<Bulkhead> its_bulkhead)
     : name(std::move(its_name)), bulkhead(std::move(its_bulkhead)) {
   for (auto& handle : handles)
-    handle =
-        std::shared_ptr<Bulkhead>(bulkhead.get(), [keep = bulkhead](Bulkhead*) mutable { keep.reset(); });
+    handle = std::shared_ptr<Bulkhead>(
+        bulkhead.get(), [keep = bulkhead](Bulkhead*) mutable { keep.reset(); }, OwnLines<Bulkhead>());
 }
 
 bool Node::held() const noexcept {
   return std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.use_count() > 1; });
 }
 
-NameTable::NameTable(std::uint64_t seed) : seed_(seed), slots_(new Slots(kFirstSlots)) {}
+NameTable::NameTable(std::uint64_t seed)
+    : seed_(seed), secret_(folded_product(seed ^ kOdd, kOther)), slots_(new Slots(kFirstSlots)) {}
 
 NameTable::~NameTable() {
   std::vector<std::unique_ptr<Node>> nodes;
@@ -36,23 +60,36 @@ NameTable::~NameTable() {
   delete slots_.load(std::memory_order_relaxed);
 }
 
-// Names come from strangers: the seed, which they do not know, keeps them from meeting in one slot.
+// Names come from strangers: the seed, which they do not know, keeps them from meeting in one slot. Each word is mixed with
+// something they do not know before it is multiplied, so that none of their choosing makes a product 0.
 std::uint64_t NameTable::hash(std::string_view name) const noexcept {
-  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15, kOther = 0xd6e8feb86659fd93;
-  std::uint64_t h = seed_ ^ (name.size() * kOther);
-  while (!name.empty()) {
-    std::uint64_t word = 0;
-    const std::size_t n = std::min(name.size(), sizeof word);
-    std::memcpy(&word, name.data(), n);
-    name.remove_prefix(n);
-    h = folded_product(h ^ word ^ kOdd, seed_ | 1) + kOther;
+  const char* at = name.data();
+  const std::size_t size = name.size();
+  std::uint64_t h = seed_, first = 0, last = 0;
+  // The last words overlap what comes before: names of 17 to 32 bytes all take one way.
+  if (size > 16) {
+    for (const char* const end = at + size - 16; at < end; at += 16)
+      h = folded_product(word<std::uint64_t>(at) ^ secret_, word<std::uint64_t>(at + 8) ^ h);
+    at = name.data() + size - 16;
+    first = word<std::uint64_t>(at);
+    last = word<std::uint64_t>(at + 8);
+  } else if (size >= 8) {
+    first = word<std::uint64_t>(at);
+    last = word<std::uint64_t>(at + size - 8);
+  } else if (size >= 4) {
+    first = word<std::uint32_t>(at);
+    last = word<std::uint32_t>(at + size - 4);
+  } else if (size > 0) {
+    first = word<std::uint8_t>(at) | std::uint64_t{word<std::uint8_t>(at + size / 2)} << 8;
+    last = word<std::uint8_t>(at + size - 1);
   }
-  return folded_product(h ^ kOdd, kOther);
+  // The size comes last: beside a word of the name, a change of one could undo that of the other.
+  return folded_product(folded_product(first ^ secret_, last ^ h) ^ size, kOdd);
 }
 
 NameTable::Found NameTable::find(std::string_view name) const noexcept {
   const std::uint64_t wanted = hash(name);
-  // Sequentially consistent, as are the loads of slots: see Readers, R1.
+  // Sequentially consistent, as are the loads of slots: see Readers, R1. (On x86 they are plain loads.)
   const Slots& slots = *slots_.load();
   for (std::size_t i = wanted & slots.mask;; i = (i + 1) & slots.mask) {
     const std::uintptr_t word = slots.at[i].load();

@@ -28,14 +28,14 @@ namespace bulkhead::registry {
 
 struct TenantSet;
 
-// One name. Either a bulkhead, or (its name ends in '/') a set of tenants.
-struct Node {
+// One name. Either a bulkhead, or (its name ends in '/') a set of tenants. What a look-up reads comes first, in one line.
+struct alignas(64) Node {
   explicit Node(std::string its_name) : name(std::move(its_name)) {}
   Node(std::string its_name, std::shared_ptr<Bulkhead> bulkhead);
 
   // A handle that shares its count of references with few other threads.
   const std::shared_ptr<Bulkhead>& handle() const noexcept {
-    return handles[base::thread_number() % handles.size()];
+    return handles[base::thread_slot() % handles.size()];
   }
   bool held() const noexcept;  // somebody has a handle; only lasting once no look-up can give one away
 
@@ -106,7 +106,7 @@ class NameTable {
   static bool put(Slots& slots, const Node& node) noexcept;  // true: where nothing has been
   void make_room();
 
-  const std::uint64_t seed_;
+  const std::uint64_t seed_, secret_;
   mutable Readers readers_;
   std::atomic<Slots*> slots_;
   std::size_t size_ = 0, used_ = 0;  // nodes; slots that are not empty

@@ -3,54 +3,65 @@
 //   { const Readers::Stay stay(readers);  look at what shared pointers lead to; }     // any thread
 //   take the pointer away;  readers.wait();  destroy what it led to;                  // one writer at a time
 //
+// A stay is over within a look-up. Who needs what it found for longer marks it before it leaves; the writer does not
+// wait for that, it asks marked() and keeps what is.
+//
 // Invariants
 //   R1 A stay raises one counter before it loads the first shared pointer, and lowers the same one after its
-//      last look. Both the raise and those loads are sequentially consistent, and so are the writer's store to
-//      the pointer and its loads of the counters: either the writer sees the raise, or the stay sees the store.
+//      last look. The writer stores to the pointer, passes the barrier in wait(), then loads the counters: either the
+//      writer sees the raise, or the stay sees the store. (Without membarrier() all four are sequentially consistent.)
 //   R2 Seen at 0 once after the store, a counter hides nobody who could have loaded the old pointer. wait()
 //      sees each of them at 0 once.
 //   R3 The counters come in two sets. Newcomers use the current one, wait() waits for the other one, exchanges
 //      them and waits again. So it waits for those who came before, not for those who keep coming.
-//   R4 A stay contains no stay of the same thread, and no code of others: it is over within a look-up.
+//   R4 A stay contains no stay of the same thread, and no code of others.
+//   R5 A stripe but the last has one thread, which alone sets its marks; any thread may clear one. A mark is set inside a
+//      stay: so after wait() the writer sees the marks of all who found what it has taken away.
 //
-// Cost: mostly one thread per stripe, which then enters by one exchange and leaves by a plain store; the last
-// stripe is for all the other threads. A reader that loses its core delays the writer, never another reader.
+// Cost: a thread with a stripe of its own enters and leaves by plain stores; those beyond the first 64 by atomic
+// additions, and they have no marks. A reader that loses its core delays the writer, never another reader.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <thread>
+#include <vector>
 
-#include "base/tally.h"
+#include "base/membarrier.h"
+#include "base/thread_slot.h"
 
 namespace bulkhead::registry {
 
 class Readers {
+ public:
+  using Mark = std::atomic<const void*>;
+
+ private:
+  static constexpr std::size_t kMarks = 6;  // with the counters, a cache line
   struct alignas(64) Stripe {
     std::atomic<std::uint32_t> inside[2]{};
-    std::atomic<std::uint32_t> owner{0};  // the only thread that writes here; 0: nobody yet
+    Mark marks[kMarks]{};
   };
 
  public:
   class Stay {
    public:
-    explicit Stay(Readers& readers) noexcept {
-      const std::uint32_t me = base::thread_number();
-      Stripe& mine = readers.stripes_[me % (kStripes - 1)];
-      // Relaxed: who owns a stripe, and which set is current, orders nothing; any set is waited for (R3).
-      std::uint32_t owner = mine.owner.load(std::memory_order_relaxed);
-      if (owner == 0 && mine.owner.compare_exchange_strong(owner, me, std::memory_order_relaxed)) owner = me;
-      owned_ = owner == me;
-      Stripe& stripe = owned_ ? mine : readers.stripes_[kStripes - 1];
-      counter_ = &stripe.inside[readers.current_.load(std::memory_order_relaxed)];
-      if (owned_) [[likely]]
+    explicit Stay(Readers& readers) noexcept : stripe_(readers.stripes_[base::thread_slot()]) {
+      owned_ = &stripe_ != &readers.stripes_[base::kThreadSlots];
+      // Relaxed: which set is current orders nothing; any is waited for (R3).
+      counter_ = &stripe_.inside[readers.current_.load(std::memory_order_relaxed)];
+      if (owned_ && readers.light_) [[likely]] {
+        counter_->store(1, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // the writer's barrier does the rest (R1)
+      } else if (owned_) {
         counter_->store(1);
-      else
+      } else {
         counter_->fetch_add(1);
+      }
     }
     ~Stay() {
-      // Release: what was looked at comes before the writer's acquiring load of the counter.
+      // Release: what was looked at, and marked, comes before the writer's acquiring load of the counter.
       if (owned_) [[likely]]
         counter_->store(0, std::memory_order_release);
       else
@@ -59,12 +70,26 @@ class Readers {
     Stay(const Stay&) = delete;
     Stay& operator=(const Stay&) = delete;
 
+    // Clear it, with release, when done; null: there is none to give.
+    Mark* mark(const void* what) const noexcept {
+      if (!owned_) return nullptr;
+      for (Mark& mark : stripe_.marks) {
+        // Acquire and release: another thread may have cleared it; who sees the new one knows of the old one's end.
+        if (mark.load(std::memory_order_acquire)) continue;
+        mark.store(what, std::memory_order_release);
+        return &mark;
+      }
+      return nullptr;
+    }
+
    private:
+    Stripe& stripe_;
     std::atomic<std::uint32_t>* counter_;
     bool owned_;
   };
 
   void wait() noexcept {
+    if (light_) base::membarrier();
     for (int round = 0; round < 2; ++round) {
       const std::uint32_t other = 1 - current_.load(std::memory_order_relaxed);  // written here only
       for (const Stripe& stripe : stripes_)
@@ -73,10 +98,20 @@ class Readers {
     }
   }
 
+  // Of what was taken away before the last wait(): all that is still needed. Of the rest, some.
+  std::vector<const void*> marked() const {
+    std::vector<const void*> all;
+    for (const Stripe& stripe : stripes_)
+      for (const Mark& mark : stripe.marks)
+        // Acquire: what is not marked any more, nobody does anything with any more.
+        if (const void* const what = mark.load(std::memory_order_acquire)) all.push_back(what);
+    return all;
+  }
+
  private:
-  static constexpr std::size_t kStripes = 9;
-  Stripe stripes_[kStripes];
+  Stripe stripes_[base::kThreadSlots + 1];
   std::atomic<std::uint32_t> current_{0};
+  const bool light_ = base::membarrier_works();
 };
 
 }  // namespace bulkhead::registry

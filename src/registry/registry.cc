@@ -4,10 +4,12 @@
 #include <iterator>
 #include <mutex>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
 #include "registry/core.h"
+#include "registry/types.h"
 
 namespace bulkhead {
 
@@ -26,21 +28,17 @@ std::uint64_t seed_of(const RegistryOptions& o) {
   return std::uint64_t{random()} << 32 | random();
 }
 
-BulkheadOptions sized(std::uint32_t max_concurrent, std::uint32_t max_queue, std::chrono::seconds max_wait) {
-  return {.max_concurrent = max_concurrent, .max_queue = max_queue, .max_wait = max_wait};
-}
-
 }  // namespace
 
 Registry::Core::Core(const RegistryOptions& o)
-    : clock(o.clock ? *o.clock : Clock::steady()),
-      table(seed_of(o)),
-      types{{"cache", sized(50, 100, std::chrono::seconds(1))},
-            {"database", sized(20, 50, std::chrono::seconds(5))},
-            {"external-api", sized(10, 20, std::chrono::seconds(10))}} {}
+    : clock(o.clock ? *o.clock : Clock::steady()), table(seed_of(o)) {
+  for (auto& [name, defaults] : registry::built_in_types()) types.emplace(name, std::move(defaults));
+}
 
 Registry::Registry(const RegistryOptions& options) : core_(std::make_unique<Core>(options)) {}
-Registry::~Registry() = default;
+Registry::~Registry() {
+  while (!core_->table.readers().marked().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 Clock& Registry::clock() const noexcept { return core_->clock; }
 std::uint64_t Registry::revision() const noexcept { return core_->revision.load(std::memory_order_relaxed); }
@@ -58,6 +56,16 @@ std::shared_ptr<Bulkhead> Registry::find(std::string_view name) const noexcept {
   const std::lock_guard lock(core.mutex);  // it is being decided whether it goes
   const Node* const node = core.find(name);
   return node ? node->handle() : nullptr;
+}
+
+BulkheadUse Registry::use(std::string_view name) const noexcept {
+  {
+    const Readers::Stay stay(core_->table.readers());
+    const NameTable::Found found = core_->table.find(name);
+    if (!found.node || !found.node->bulkhead) return {};
+    if (!found.parked) return Core::used(stay, *found.node);
+  }
+  return BulkheadUse(find(name));
 }
 
 std::shared_ptr<Bulkhead> Registry::get(std::string_view name) const {
@@ -113,6 +121,9 @@ std::shared_ptr<Bulkhead> Registry::Core::make(const Registration& r,
                               .critical_reserve = o.critical_reserve,
                               .fairness = o.fairness,
                               .hooks = o.hooks,
+                              .flow_queues = o.flow_queues,
+                              .flow_hand = o.flow_hand,
+                              .flow_seed = o.flow_seed,
                               .measure_service = o.measure_service,
                               .track_holders = o.track_holders,
                               .measure_occupancy = o.histograms,
@@ -246,7 +257,10 @@ void Registry::Core::let_go(std::vector<std::unique_ptr<Node>> nodes) {
   const std::lock_guard lock(mutex);
   for (auto& node : nodes)
     if (node->bulkhead) leaving.push_back(node->bulkhead);
-  const auto busy = std::partition(leaving.begin(), leaving.end(), [](const auto& b) { return b->idle(); });
+  const auto marked = table.readers().marked();
+  const auto busy = std::partition(leaving.begin(), leaving.end(), [&](const auto& b) {
+    return std::find(marked.begin(), marked.end(), b.get()) == marked.end() && b->idle();
+  });
   idle.assign(std::make_move_iterator(leaving.begin()), std::make_move_iterator(busy));
   leaving.erase(leaving.begin(), busy);
 }

@@ -126,27 +126,42 @@ bool Registry::remove_tenants(std::string_view name) {
   return true;
 }
 
-Result<std::shared_ptr<Bulkhead>> Registry::tenant(std::string_view tenants, std::string_view id) {
-  Core& core = *core_;
-  const Key set_key(tenants);
-  Key key = set_key;
-  key += id;
+// Inside a stay: the one whose bulkhead it gets; null: that is not for certain.
+Result<const Node*> Registry::Core::find_tenant(std::string_view tenants, std::string_view id) noexcept {
+  const Key key(tenants, id);
   // What has a '/' in it would be a name in another set.
   const bool plausible = tenants.size() <= registry::kMaxName && id.size() <= registry::kMaxTenantId &&
                          id.find('/') == std::string_view::npos && id != registry::kOverflow.substr(1);
+  const NameTable::Found own = plausible ? table.find(key) : NameTable::Found{};
+  if (own.node && own.node->bulkhead && !own.parked) return own.node;
+  // One that is parked is neither here nor gone; all others are told without the lock.
+  const NameTable::Found found = own.node ? NameTable::Found{} : table.find(key.of_set());
+  if (!found.node) return nullptr;
+  TenantSet& set = *found.node->set;
+  if (!set.valid(id) || clock.glance() < set.full_until.load()) return set.at_bound();
+  return nullptr;
+}
+
+Result<std::shared_ptr<Bulkhead>> Registry::tenant(std::string_view tenants, std::string_view id) {
   {
-    const Readers::Stay stay(core.table.readers());
-    const NameTable::Found own = plausible ? core.table.find(key) : NameTable::Found{};
-    if (own.node && own.node->bulkhead && !own.parked) return own.node->handle();
-    // One that is parked is neither here nor gone; all others are told without the lock.
-    const NameTable::Found found = own.node ? NameTable::Found{} : core.table.find(set_key);
-    if (found.node) {
-      TenantSet& set = *found.node->set;
-      if (!set.valid(id)) return set.at_bound();
-      if (core.clock.glance() < set.full_until.load()) return set.at_bound();
-    }
+    const Readers::Stay stay(core_->table.readers());
+    const auto found = core_->find_tenant(tenants, id);
+    if (!found) return std::unexpected(found.error());
+    if (*found) return (*found)->handle();
   }
-  return core.make_tenant(tenants, id);
+  return core_->make_tenant(tenants, id);
+}
+
+Result<BulkheadUse> Registry::use_tenant(std::string_view tenants, std::string_view id) {
+  {
+    const Readers::Stay stay(core_->table.readers());
+    const auto found = core_->find_tenant(tenants, id);
+    if (!found) return std::unexpected(found.error());
+    if (*found) return Core::used(stay, **found);
+  }
+  auto made = core_->make_tenant(tenants, id);
+  if (!made) return std::unexpected(made.error());
+  return BulkheadUse(std::move(*made));
 }
 
 // With the lock: it is not known, or not for certain.
@@ -156,9 +171,13 @@ Result<std::shared_ptr<Bulkhead>> Registry::Core::make_tenant(std::string_view t
   {
     const std::lock_guard lock(mutex);
     if (const auto set = find_set(tenants)) {
-      if (!set->valid(id)) return set->at_bound();
-      Key key(tenants);
-      key += id;
+      const auto at_bound = [&]() -> Result<std::shared_ptr<Bulkhead>> {
+        const auto shared = set->at_bound();
+        if (!shared) return std::unexpected(shared.error());
+        return (*shared)->handle();
+      };
+      if (!set->valid(id)) return at_bound();
+      const Key key(tenants, id);
       if (const Node* const node = find(key)) return node->handle();
       const TimePoint now = clock.now();
       if (now >= set->next_sweep) {
@@ -168,10 +187,10 @@ Result<std::shared_ptr<Bulkhead>> Registry::Core::make_tenant(std::string_view t
       }
       if (set->nodes.size() >= set->options.max_tenants) {
         set->full_until.store(set->next_sweep);
-        return set->at_bound();
+        return at_bound();
       }
-      auto node =
-          std::make_unique<Node>(std::string(key), std::make_shared<Bulkhead>(set->options_of(id, clock)));
+      auto node = std::make_unique<Node>(std::string(std::string_view(key)),
+                                         std::make_shared<Bulkhead>(set->options_of(id, clock)));
       node->tenants = set;
       node->tenant_id = id;
       node->criticality = set->options.criticality;

@@ -342,7 +342,7 @@ TEST(ReadersTest, TheWriterWaitsForThoseWhoCameBeforeAndNotForThoseWhoComeLater)
   while (!inside) std::this_thread::yield();
   std::atomic<bool> stop = false;
   std::vector<std::thread> others;
-  for (int i = 0; i < 12; ++i)  // more than there are stripes of their own
+  for (int i = 0; i < 12; ++i)
     others.emplace_back([&] {
       while (!stop) {
         {

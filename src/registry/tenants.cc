@@ -42,10 +42,10 @@ bool TenantSet::valid(std::string_view id) noexcept {
   return false;
 }
 
-Result<std::shared_ptr<Bulkhead>> TenantSet::at_bound() noexcept {
+Result<const Node*> TenantSet::at_bound() noexcept {
   if (const Node* const node = overflow.load()) {
     answers.add(overflowed);
-    return node->handle();
+    return node;
   }
   answers.add(refused);
   // Relaxed: numbers to show.
@@ -118,9 +118,11 @@ void fold(BulkheadSnapshot& into, const BulkheadSnapshot& from) {
 }
 
 std::vector<std::unique_ptr<Node>> retire(NameTable& table, TenantSet& set, TimePoint now) {
-  const auto in_use = [now](Node& node) {
+  auto marked = table.readers().marked();
+  const auto in_use = [&](Node& node) {
     const std::uint64_t calls = calls_of(*node.bulkhead);
-    if (calls == node.calls_seen && !node.held() && node.bulkhead->idle()) return false;
+    const bool used = std::find(marked.begin(), marked.end(), node.bulkhead.get()) != marked.end();
+    if (!used && calls == node.calls_seen && !node.held() && node.bulkhead->idle()) return false;
     node.calls_seen = calls;
     node.quiet_since = now;
     return true;
@@ -133,6 +135,7 @@ std::vector<std::unique_ptr<Node>> retire(NameTable& table, TenantSet& set, Time
   // Once parked and the readers gone, nobody can get a handle: what is not in use now stays so.
   for (Node* const node : idle) table.park(*node);
   table.wait();
+  marked = table.readers().marked();
   std::vector<std::unique_ptr<Node>> gone;
   for (Node* const node : idle) {
     if (in_use(*node)) {

@@ -27,8 +27,8 @@ struct TenantSet {
   enum Answer : std::size_t { overflowed, refused, invalid };
   // These two inside a stay, or under the lock. Can it be a name; if not, that is counted.
   bool valid(std::string_view id) noexcept;
-  // There is no room for it.
-  Result<std::shared_ptr<Bulkhead>> at_bound() noexcept;
+  // There is no room for it: the shared one, or why not.
+  Result<const Node*> at_bound() noexcept;
   BulkheadOptions options_of(std::string_view tenant_id, Clock& clock) const;
   BulkheadOptions overflow_options(Clock& clock) const;
   void forget(const Node& node) noexcept;  // takes it out of `nodes`

@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/stress/stress.h"
@@ -21,6 +23,17 @@ TEST(RegistryStress, WhoStaysIsAlwaysFoundAndWhoIsFoundIsAlive) {
   Registry registry;
   const auto stays = registry.add({.options = {.name = "stays", .max_concurrent = 1000}});
   std::atomic<std::uint64_t> calls = 0, comings = 0;
+  struct Parcel {
+    void exchange(BulkheadUse use) {
+      const std::lock_guard lock(mutex);
+      std::swap(held, use);
+      if (held) {
+        EXPECT_FALSE(held->name().empty());
+      }
+    }
+    std::mutex mutex;
+    BulkheadUse held;
+  } parcel;
   const auto end = end_of_test(1.5);
   {
     Threads threads;
@@ -34,6 +47,13 @@ TEST(RegistryStress, WhoStaysIsAlwaysFoundAndWhoIsFoundIsAlive) {
             ASSERT_EQ(found->name(), name);
             (void)found->execute([] { return 1; });
             ++calls;
+          }
+          if (auto used = registry.use(name)) {
+            linger(dice);  // it may be removed meanwhile
+            ASSERT_EQ(used->name(), name);
+            (void)used->execute([] { return 1; });
+            ++calls;
+            if (dice.one_in(4)) parcel.exchange(std::move(used));  // another thread ends it
           }
         }
       });
@@ -102,6 +122,13 @@ TEST(RegistryStress, NoTenantGoesUnderItsCallerAndNoCallIsForgotten) {
           if ((*got)->name() != "t/*") ++own;
           (void)(*got)->execute([] { return 1; });
           ++calls;
+          {
+            const auto used = registry.use_tenant("t", std::to_string(dice.below(20)));
+            ASSERT_TRUE(used);
+            linger(dice);  // nobody retires it meanwhile
+            (void)(*used)->execute([] { return 1; });
+            ++calls;
+          }
           // One that is held stays the tenant's.
           if (kept) {
             ASSERT_EQ(registry.find(kept_name), kept);
