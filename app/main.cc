@@ -35,7 +35,8 @@ constexpr const char* kDemo =
 
 void add_demo(CLI::App& app, demo::DemoOptions& options, demo::ServeOptions& serve, bool& serves) {
   CLI::App* command = app.add_subcommand("demo", kDemo);
-  auto* json = command->add_flag("--json", options.json, "Print the results as JSON and nothing else; see docs/demo.md");
+  auto* json = command->add_flag("--json", options.json,
+                                 "Print the results as JSON and nothing else; see docs/demo.md");
   command->add_flag("--plain", options.plain, "Plain lines also in a terminal")->excludes(json);
   command->add_flag("--no-color", options.no_colour, "No colours; also with NO_COLOR in the environment");
   command->add_option("--seconds", options.seconds, "How long it takes in all, 4 to 600")
@@ -103,6 +104,7 @@ int main(int argc, char** argv) {
   add_run(app, run_options);
   const client::Commands commands(app, BULKHEAD_VERSION);
   const auto check = config::add_check(app);
+  const auto env = config::add_env(app);
   const auto explain = config::add_explain(app);
   const auto size = config::add_size(app);
 
@@ -116,6 +118,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("demo")) return demo::run_demo(demo_options, BULKHEAD_VERSION);
     if (app.got_subcommand("run")) return run::run_file(run_options, BULKHEAD_VERSION);
     if (app.got_subcommand("check")) return check();
+    if (app.got_subcommand("env")) return env();
     if (app.got_subcommand("explain")) return explain();
     if (app.got_subcommand("size")) return size();
     if (const int code = commands.run(); code >= 0) return code;

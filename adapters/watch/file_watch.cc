@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -79,6 +80,29 @@ std::optional<std::uint64_t> content_of(const std::string& path) {
   return hash;
 }
 
+std::string contents_of(const char* path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// mountinfo writes a space as \040, and so on.
+std::string unescaped(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [&](std::size_t n) {
+      return i + n < text.size() && text[i + n] >= '0' && text[i + n] <= '7';
+    };
+    if (text[i] == '\\' && digit(1) && digit(2) && digit(3)) {
+      out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 const FileWatchOptions& checked(const FileWatchOptions& o) {
   const auto wrong = [&](const char* what) {
     throw std::invalid_argument("watch of \"" + o.path + "\": " + what);
@@ -93,12 +117,31 @@ const FileWatchOptions& checked(const FileWatchOptions& o) {
 
 }  // namespace
 
+bool is_own_mount(const std::string& path, std::string_view mountinfo) {
+  std::error_code error;
+  const fs::path file = fs::weakly_canonical(path, error);
+  if (error || fs::is_directory(file, error)) return false;
+  std::istringstream lines{std::string(mountinfo)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::string id, parent, device, root, mount_point;
+    if (fields >> id >> parent >> device >> root >> mount_point && unescaped(mount_point) == file.string())
+      return true;
+  }
+  return false;
+}
+
 class FileWatch::Impl {
  public:
   explicit Impl(FileWatchOptions options)
       : options_(checked(options)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (options_.notify) notify_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (options_.notify && notify_ < 0) problem_ = std::string("inotify: ") + std::strerror(errno);
+    if (is_own_mount(options_.path, contents_of("/proc/self/mountinfo")))
+      warning_ =
+          options_.path +
+          " is a mount of its own, as a ConfigMap mounted by subPath is: it is never updated; mount the "
+          "directory instead";
     // Before the first look, so that nothing comes in between.
     follow();
     content_ = content_of(options_.path);
@@ -121,7 +164,8 @@ class FileWatch::Impl {
 
   FileWatchStatus status() const {
     const std::lock_guard lock(mutex_);
-    FileWatchStatus s{.directories = {}, .problem = problem_, .changes = changes_, .looks = looks_};
+    FileWatchStatus s{
+        .directories = {}, .problem = problem_, .warning = warning_, .changes = changes_, .looks = looks_};
     for (const auto& [directory, names] : way_) s.directories.push_back(directory);
     if (notify_ < 0) s.directories.clear();
     return s;
@@ -223,6 +267,7 @@ class FileWatch::Impl {
   const FileWatchOptions options_;
   const int wake_;
   int notify_ = -1;
+  std::string warning_;  // the constructor's
   std::atomic<bool> stopping_{false}, poked_{false};
   // The watch's own thread, and the constructor before it.
   std::map<int, std::set<std::string>> watched_;  // names that matter, by the number of the watch

@@ -12,6 +12,8 @@
 //   the watch, whose destructor waits for them.
 // Promises: on_change comes once the file has been quiet for `debounce` (at most four times as long after the first sign),
 //   and only if its content differs from when on_change came last, or from the beginning. A file that is gone is a change, too.
+// Not promised: that a file which is a mount of its own ever changes. A ConfigMap that is mounted by `subPath` is one, and
+//   Kubernetes does not update it; status().warning says so.
 // Cost: asleep until something happens in those directories, or it is time for a tick or a look.
 #pragma once
 
@@ -20,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace bulkhead::watch {
@@ -37,8 +40,12 @@ struct FileWatchOptions {
 struct FileWatchStatus {
   std::vector<std::string> directories;  // that are watched now
   std::string problem;                   // why some are not, so that only looks help; empty: none
+  std::string warning;  // why the file may never change, although all is well here; empty: it may
   std::uint64_t changes = 0, looks = 0;
 };
+
+// Whether a file is a mount of its own, by the text of /proc/self/mountinfo.
+bool is_own_mount(const std::string& path, std::string_view mountinfo);
 
 class FileWatch {
  public:

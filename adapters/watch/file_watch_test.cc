@@ -185,6 +185,31 @@ TEST_F(FileWatchTest, APokeIsAChangeWhateverTheFileSaysAndTicksCome) {
   EXPECT_GE(ticks, 3);
 }
 
+// As in a pod: the directory of a ConfigMap is a mount, and so is a single file of it that is mounted by subPath.
+TEST_F(FileWatchTest, AFileThatIsAMountOfItsOwnIsTold) {
+  write(dir_ / "whole.yaml", "one");
+  write(dir_ / "sub path.yaml", "one");
+  std::string escaped = (dir_ / "sub path.yaml").string();
+  escaped.replace(escaped.find(' '), 1, "\\040");
+  const std::string mounts =
+      "22 1 0:20 / /proc rw,nosuid shared:12 - proc proc rw\n"
+      "36 22 8:1 /volumes/config " +
+      dir_.string() +
+      " ro,relatime - ext4 /dev/sda1 rw\n"
+      "37 22 8:1 /volume-subpaths/config/0 " +
+      escaped + " ro,relatime - ext4 /dev/sda1 rw\n";
+  EXPECT_TRUE(is_own_mount(dir_ / "sub path.yaml", mounts));
+  EXPECT_FALSE(is_own_mount(dir_ / "whole.yaml", mounts));
+  EXPECT_FALSE(is_own_mount(dir_, mounts));
+  EXPECT_FALSE(is_own_mount(dir_ / "none.yaml", mounts));
+  EXPECT_FALSE(is_own_mount(dir_ / "sub path.yaml", ""));
+  EXPECT_FALSE(is_own_mount(dir_ / "sub path.yaml", "nonsense\n36 22\n"));
+  fs::create_symlink("sub path.yaml", dir_ / "link.yaml");
+  EXPECT_TRUE(is_own_mount(dir_ / "link.yaml", mounts));
+  start(dir_ / "whole.yaml", {.path = {}, .on_change = {}});
+  EXPECT_EQ(watch_->status().warning, "");
+}
+
 TEST_F(FileWatchTest, SaysWhatIsWrong) {
   EXPECT_THROW(FileWatch({.path = "", .on_change = [] {}}), std::invalid_argument);
   EXPECT_THROW(FileWatch({.path = "x"}), std::invalid_argument);

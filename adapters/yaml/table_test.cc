@@ -17,6 +17,7 @@ const char* company(std::string_view path) {
   if (path.contains(".pool.") || path.ends_with(".pool"))
     return "isolation: threads, max_concurrent: 65536, ";
   if (path.ends_with(".guaranteed") || path.ends_with(".max")) return "group: orders-db, ";
+  if (path.ends_with(".flow_hand") || path.ends_with(".flow_seed")) return "flow_queues: 64, ";
   if (path.ends_with(".burst") || path.ends_with(".per")) return "rate: 9, ";
   if (path.ends_with(".initial")) return "ceiling: 200, ";
   if (path.ends_with(".certificate")) return "private_key: x, ";

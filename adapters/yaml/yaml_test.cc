@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
+
+#include "bulkhead/live_config.h"
 
 namespace bulkhead::yaml {
 namespace {
@@ -173,6 +178,44 @@ TEST(Yaml, ATypeWithAFaultIsBlamedOnce) {
                   "bulkheads: {a: {type: t}, b: {type: t}}\n")
                 .problems.size(),
             1U);
+}
+
+// From the file to the gate: eight of a noisy flow stand in line when a quiet one comes, which is served first or second.
+TEST(Yaml, AFlowSettingReachesTheGate) {
+  const std::string text =
+      "version: 1\ngroups: {g: {total: 1}}\nbulkheads:\n"
+      "  alone: {max_concurrent: 1, max_queue: 20, flow_queues: 64, flow_hand: 1, flow_seed: 7}\n"
+      "  member: {group: g, max_queue: 20, flow_queues: 64, flow_hand: 1, flow_seed: 7}\n"
+      "  plain: {max_concurrent: 1, max_queue: 20}\n";
+  Registry registry;
+  LiveConfig live(registry, {.read = [&] { return config_text(parse(text)); }});
+  ASSERT_TRUE(live.reload().ok()) << to_text(parse(text).problems);
+  EXPECT_EQ(registry.find("alone")->options().flow_seed, 7U);
+  const auto place_of_quiet = [&](std::string_view name) {
+    Gate& gate = registry.find(name)->gate();
+    std::vector<std::string> served;
+    auto held = gate.try_acquire();
+    EXPECT_TRUE(held);
+    const auto wait = [&](std::string who) {
+      gate.async_acquire({.flow = flow_of(who)}, [&served, who](const Result<Permit>& permit) {
+        if (permit) served.push_back(who);
+      });
+    };
+    for (int i = 0; i < 8; ++i) wait("noisy");
+    wait("quiet");
+    held->release();
+    return std::ranges::find(served, "quiet") - served.begin();
+  };
+  EXPECT_LE(place_of_quiet("alone"), 1);
+  EXPECT_LE(place_of_quiet("member"), 1);
+  EXPECT_EQ(place_of_quiet("plain"), 8);
+  const ReloadResult again = live.reload(config_text(
+      parse("version: 1\ngroups: {g: {total: 1}}\nbulkheads:\n"
+            "  alone: {max_concurrent: 1, max_queue: 20, flow_queues: 32, flow_hand: 1, flow_seed: 7}\n"
+            "  member: {group: g, max_queue: 20, flow_queues: 64, flow_hand: 1, flow_seed: 7}\n"
+            "  plain: {max_concurrent: 1, max_queue: 20}\n")));
+  EXPECT_EQ(to_text(again.plan), "~ bulkheads.alone.flow_queues: 64 -> 32 (needs restart)\n");
+  EXPECT_EQ(registry.find("alone")->options().flow_queues, 64U);
 }
 
 TEST(Yaml, FilesAreReadFromDisk) {

@@ -8,6 +8,8 @@
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
 #include "app/config/commands.h"
+#include "app/config/environment.h"
+#include "app/config/series.h"
 
 namespace bulkhead::config {
 namespace {
@@ -15,8 +17,9 @@ namespace {
 constexpr const char* kAbout =
     "Say everything that is wrong or unwise in a file\n"
     "\n"
-    "Nothing is started or changed. Exit code: 0 good, 1 cannot be read, 3 errors (with\n"
-    "--strict also warnings).\n"
+    "Nothing is started or changed. BULKHEAD_* variables stand above the file, as in\n"
+    "bulkhead run. Series are those of one scrape; 10 000 are worth a thought.\n"
+    "Exit code: 0 good, 1 cannot be read, 3 errors (with --strict also warnings).\n"
     "\n"
     "Examples:\n"
     "  bulkhead check bulkhead.yaml\n"
@@ -59,10 +62,14 @@ void add_problem(cli::JsonWriter& json, const Problem& p) {
   json.field("source", p.source).close();
 }
 
-std::string as_json(const Options& options, const yaml::Loaded& file, bool good) {
+std::string as_json(const Options& options, const yaml::Loaded& file, std::size_t series, bool good) {
   cli::JsonWriter json;
   json.open().field("file", options.file).field("ok", good).field("strict", options.strict);
   json.field("errors", file.problems.size()).field("warnings", file.warnings.size());
+  if (file.ok())
+    json.field("series", series);
+  else
+    json.null("series");
   json.list("problems");
   for (const Problem& p : file.problems) add_problem(json, p);
   for (const Problem& p : file.warnings) add_problem(json, p);
@@ -78,16 +85,23 @@ std::string contents(const Config& c) {
 
 int run(const Options& options) {
   const bool standard_input = options.file == "-";
-  const yaml::Loaded file =
-      standard_input ? yaml::parse(read_standard_input(), "stdin") : yaml::load(options.file);
+  const yaml::Loaded file = with_environment(standard_input ? yaml::parse(read_standard_input(), "stdin")
+                                                            : yaml::load(options.file));
+  const std::size_t series = file.ok() ? series_of(file.config) : 0;
   const bool good = file.ok() && (!options.strict || file.warnings.empty());
   const int code = good ? 0 : file.readable ? cli::kInvalid : cli::kFailure;
   if (options.json) {
-    std::fputs(as_json(options, file, good).c_str(), stdout);
+    std::fputs(as_json(options, file, series, good).c_str(), stdout);
     return code;
   }
   std::fputs(to_text(file.warnings).c_str(), stderr);
   std::fputs(to_text(file.problems).c_str(), stderr);
+  if (series > kManySeries)
+    fmt::print(
+        stderr,
+        "{}: a scrape is {} series, more than {}: Prometheus keeps each of them; histograms: false and "
+        "fewer bulkheads make it smaller\n",
+        options.file, series, kManySeries);
   const char* name = standard_input ? "stdin" : options.file.c_str();
   if (!file.readable) return code;
   if (!file.ok()) {
@@ -96,9 +110,10 @@ int run(const Options& options) {
     fmt::print(stderr, "{}: {}, and --strict makes them errors\n", name,
                plural(file.warnings.size(), "warning"));
   } else if (!file.warnings.empty()) {
-    fmt::print("{}: valid, {}: {}\n", name, plural(file.warnings.size(), "warning"), contents(file.config));
+    fmt::print("{}: valid, {}: {}, {} series\n", name, plural(file.warnings.size(), "warning"),
+               contents(file.config), series);
   } else {
-    fmt::print("{}: good: {}\n", name, contents(file.config));
+    fmt::print("{}: good: {}, {} series\n", name, contents(file.config), series);
   }
   return code;
 }

@@ -1,4 +1,4 @@
-// commands.h - the commands about configuration: check a file, explain a word, size a bulkhead.
+// commands.h - the commands about configuration: check a file, list its variables, explain a word, size a bulkhead.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@ namespace bulkhead::config {
 
 // Each adds its command to the program and gives what to run if it was chosen: the exit code.
 std::function<int()> add_check(CLI::App& app);
+std::function<int()> add_env(CLI::App& app);
 std::function<int()> add_explain(CLI::App& app);
 std::function<int()> add_size(CLI::App& app);
 

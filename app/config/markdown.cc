@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kIntroduction = R"(# The configuration file
 
-<!-- Made by `bulkhead explain --markdown` from the settings table; a test compares the two. Change src/config/settings.cc instead. -->
+<!-- Made by `bulkhead explain --markdown` from the settings table; a test compares the two. Change src/config/settings.cc and policy_settings.cc instead. -->
 
 One file says which bulkheads there are. [`examples/bulkhead.yaml`](../../examples/bulkhead.yaml) is a commented one; the shortest:
 
@@ -50,7 +50,18 @@ bulkhead.yaml:5:15: bulkheads.payments.max_wait: "200" has no unit
 ```
 
 `bulkhead check --json` gives the same as `{"file", "ok", "strict", "errors", "warnings", "problems": [{"severity", "line", "column", "path", "message",
-"hint", "rule", "source"}]}`. Exit codes: 0 good, 1 the file cannot be read, 2 wrong usage, 3 errors (with `--strict` also warnings).
+"hint", "rule", "source"}], "series"}`. Exit codes: 0 good, 1 the file cannot be read, 2 wrong usage, 3 errors (with `--strict` also warnings).
+
+`series` is how many series one scrape of `/metrics` will be, counted on a page of these bulkheads; `check` says so too, and warns above 10 000.
+
+## The environment
+
+A variable stands above the file: `BULKHEAD_`, then the path in capitals, with `__` for each dot and `_` for `-`. So `BULKHEAD_CONTROL__LISTEN=127.0.0.1:9999` is `control.listen`, and
+`BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=5` is `bulkheads.external-api.max_queue`. Values are read and checked as in the file. Lists and names of other things cannot be given, nor
+what the file does not have, but for the control plane. `bulkhead env FILE` lists what can be, with its present value. A `BULKHEAD_` variable that stands for nothing is an error, except
+`BULKHEAD_ADMIN` and `BULKHEAD_TOKEN`, and what Kubernetes makes for a service called bulkhead.
+
+From weak to strong: default, type, file, environment, command line (`--listen`, `--unix-socket`), override at run time.
 
 In the tables, *live* settings take effect when the file is loaded anew; the others need a restart.
 )";

@@ -18,6 +18,7 @@
 #include "adapters/yaml/yaml.h"
 #include "app/cli/command_line.h"
 #include "app/client/admin.h"
+#include "app/config/environment.h"
 #include "app/run/sd_notify.h"
 #include "app/web/assets.h"
 #include "bulkhead/live_config.h"
@@ -59,7 +60,7 @@ class Process {
  public:
   explicit Process(const RunOptions& options)
       : options_(options), live_(registry_, {.file = options.file, .read = [file = options.file] {
-                                               return config_text(yaml::load(file));
+                                               return config_text(config::with_environment(yaml::load(file)));
                                              }}) {}
 
   LiveConfig& live() noexcept { return live_; }
@@ -162,7 +163,7 @@ class Process {
         .validate = [](const std::string& text) { return diagnostics(yaml::parse(text, "body").problems); },
         .diff =
             [this] {
-              const yaml::Loaded loaded = yaml::load(options_.file);
+              const yaml::Loaded loaded = config::with_environment(yaml::load(options_.file));
               ConfigPlan plan{.errors = diagnostics(loaded.problems),
                               .changes = {},
                               .needs_restart = {},
@@ -262,6 +263,8 @@ int run_file(const RunOptions& o, std::string_view version) {
   std::optional<watch::FileWatch> watch;
   if (!o.no_watch)
     watch.emplace(watch::FileWatchOptions{.path = o.file, .on_change = [&changed] { changed = true; }});
+  if (watch && !watch->status().warning.empty())
+    fmt::print(stderr, "bulkhead run: {}\n", watch->status().warning);
 
   Process process(o);
   const ReloadResult first = process.live().reload("start");

@@ -101,6 +101,17 @@ void check_common(const Config& config, const BulkheadConfig& b, const std::stri
     checks.complain(path + ".pool", "has no effect without threads", "add isolation: threads, or remove it");
   if (threads && given("fairness"))
     checks.complain(path + ".fairness", "has no effect with isolation: threads", "remove it");
+  if (o.flow_queues == 0) {
+    for (const std::string_view setting : {"flow_hand", "flow_seed"})
+      if (given(setting))
+        checks.complain(join({path, ".", setting}), "has no effect without flow_queues",
+                        "add flow_queues: 64, or remove it");
+  } else if (o.flow_hand > o.flow_queues) {
+    checks.complain(
+        path + ".flow_hand",
+        join({std::to_string(o.flow_hand), " is above flow_queues: ", std::to_string(o.flow_queues)}),
+        "give at most that; a quarter of it or less keeps flows apart");
+  }
   if (o.rate_limit) check_rate(*o.rate_limit, path + ".rate_limit", checks);
   if (!o.adaptive) return;
   check_adaptive(*o.adaptive, path + ".adaptive", checks);

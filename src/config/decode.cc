@@ -10,6 +10,7 @@
 #include "config/checks.h"
 #include "config/settings.h"
 #include "config/values.h"
+#include "registry/types.h"
 
 namespace bulkhead::config {
 namespace {
@@ -47,13 +48,6 @@ constexpr std::size_t kMostProblems = 200;
 
 std::string child(std::string_view path, std::string_view name) {
   return path.empty() ? std::string(name) : join({path, ".", name});
-}
-
-std::string one_of(std::span<const std::string_view> words) {
-  std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i)
-    text.append(i == 0 ? "" : i + 1 == words.size() ? " or " : ", ").append(words[i]);
-  return text;
 }
 
 class Decoder {
@@ -356,16 +350,12 @@ Decoded decode(const Node& root, std::string_view file, std::string_view text) {
 }
 
 std::vector<BulkheadConfig> built_in_types() {
-  using std::chrono::seconds;
-  const auto type = [](std::string name, std::uint32_t max_concurrent, std::uint32_t max_queue,
-                       seconds wait) {
-    return BulkheadConfig{.options = {.name = std::move(name),
-                                      .max_concurrent = max_concurrent,
-                                      .max_queue = max_queue,
-                                      .max_wait = wait}};
-  };
-  return {type("database", 20, 50, seconds(5)), type("external-api", 10, 20, seconds(10)),
-          type("cache", 50, 100, seconds(1))};
+  std::vector<BulkheadConfig> types;
+  for (auto& [name, defaults] : registry::built_in_types()) {
+    types.push_back({.options = std::move(defaults)});
+    types.back().options.name = std::move(name);
+  }
+  return types;
 }
 
 std::string_view line_of(std::string_view text, std::uint32_t line) noexcept {

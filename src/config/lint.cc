@@ -72,6 +72,11 @@ constexpr Rule kRules[] = {
     {"slow-calls-uncounted", "The breaker's slow_call is not below the execution_timeout.",
      "A call is cut off before it is slow enough to count, so the breaker never opens for slowness.",
      "Make slow_call clearly shorter than execution_timeout."},
+    {"unfair-flows", "Its line is to be fair between flows, and cannot be.",
+     "Fairness happens in the line: without max_queue nobody stands in one. And a flow that may stand in "
+     "most of the queues leaves none to the others: of 64 queues and hands of 4, one noisy flow covers the "
+     "whole hand of another once in 635 376; of 8 queues once in 70.",
+     "Give max_queue, and flow_hand at most a quarter of flow_queues: 64 and 4 are good numbers."},
     {"not-enforced", "The bulkhead is switched off, or only watches.",
      "It protects nothing; trials tend to be forgotten.",
      "Remove enabled: false or shadow: true when the trial is over."},
@@ -135,6 +140,12 @@ class Linter {
       found("slow-calls-uncounted", "breaker.slow_call",
             join({"slow_call ", show_duration(o.breaker->slow_call), " is not below execution_timeout ",
                   show_duration(o.execution_timeout)}));
+    if (o.flow_queues > 0 && o.max_queue == 0)
+      found("unfair-flows", "flow_queues", "there is no line to be fair in: max_queue is 0");
+    else if (o.flow_queues > 0 && o.flow_hand * 4 > o.flow_queues)
+      found("unfair-flows", "flow_queues",
+            join({"each flow may stand in ", std::to_string(o.flow_hand), " of ",
+                  std::to_string(o.flow_queues), " queues: a noisy one is in everybody's way"}));
     if (!o.enabled)
       found("not-enforced", "enabled", "it is switched off");
     else if (o.shadow)

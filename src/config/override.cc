@@ -34,7 +34,9 @@ Read<Value> within(const Row& row, Read<Value> value, double number, std::string
   return wrong(join({text, " is out of range"}), join({"give ", bounds(row)}));
 }
 
-Read<Value> read(const Row& row, std::string_view text) {
+enum class When : std::uint8_t { running, starting };
+
+Read<Value> read(const Row& row, std::string_view text, When when) {
   const Node node{.kind = Node::Kind::scalar, .text = std::string(text)};
   switch (row.kind) {
     case Kind::count:
@@ -59,7 +61,10 @@ Read<Value> read(const Row& row, std::string_view text) {
     case Kind::word:
       for (std::size_t i = 0; i < row.words.size(); ++i)
         if (row.words[i] == text) return Value{.whole = i};
-      return wrong(join({quoted(text), " is none of its words"}), join({"give ", bounds(row)}));
+      return wrong(join({quoted(text), " is none of its words"}), join({"give ", one_of(row.words)}));
+    case Kind::text:
+      if (when == When::starting) return as_value(read_text(node), &Value::text);
+      [[fallthrough]];
     default:
       return wrong("cannot be changed by itself at run time",
                    "override a number, a duration, a share, a flag or a word; change this one in the file");
@@ -83,28 +88,42 @@ std::string_view take_part(std::string_view& path) {
   return part;
 }
 
-Read<Value> set(Config& config, std::string_view path, std::string_view text) {
-  const std::string_view map = take_part(path);
-  if (map != "bulkheads" && map != "groups" && map != "tenants")
-    return wrong("cannot be overridden",
-                 "give a setting of bulkheads, groups or tenants, as bulkheads.db.max_queue");
-  const std::string_view name = take_part(path);
-  void* target = nullptr;
+// The bulkhead, group or set of tenants that a path begins with; its section.
+Read<const Section*> find_thing(Config& config, std::string_view map, std::string_view name, void*& target) {
   std::vector<std::string> names;
-  const Row* row = find_row(root_section(), map);
+  const Row* const row = find_row(root_section(), map);
   row->access.each(&config, [&](std::string_view each, const void* one) {
     names.emplace_back(each);
     if (each == name) target = const_cast<void*>(one);  // config is not const
   });
-  if (!target) {
-    const std::string nearest = base::suggest(name, names);
-    return wrong(join({"there is no ", row->section->name, " ", quoted(name)}),
-                 nearest.empty() ? "" : join({"did you mean ", nearest, "?"}));
+  if (target) return row->section;
+  const std::string nearest = base::suggest(name, names);
+  return std::unexpected(Complaint{join({"there is no ", row->section->name, " ", quoted(name)}),
+                                   nearest.empty() ? "" : join({"did you mean ", nearest, "?"})});
+}
+
+Read<Value> set(Config& config, std::string_view path, std::string_view text, When when) {
+  const std::string_view map = take_part(path);
+  void* target = nullptr;
+  const Section* section = nullptr;
+  const bool starting = when == When::starting;
+  if (map == "bulkheads" || map == "groups" || map == "tenants" || (starting && map == "resources")) {
+    const std::string_view name = take_part(path);
+    auto found = find_thing(config, map, name, target);
+    if (!found) return std::unexpected(std::move(found.error()));
+    section = *found;
+    const BulkheadConfig* const bulkhead = map == "bulkheads" ? config.find(name) : nullptr;
+    if (!starting && bulkhead && !bulkhead->group.empty() && fixed_in_group(path))
+      return wrong("of a member of a group needs a restart", "change it in the file");
+  } else if (starting && map == "control") {
+    const Row* const row = find_row(root_section(), map);
+    target = row->access.enter(&config);
+    section = row->section;
+  } else {
+    return wrong("cannot be overridden",
+                 "give a setting of bulkheads, groups or tenants, as bulkheads.db.max_queue");
   }
-  const BulkheadConfig* const bulkhead = map == "bulkheads" ? config.find(name) : nullptr;
-  if (bulkhead && !bulkhead->group.empty() && fixed_in_group(path))
-    return wrong("of a member of a group needs a restart", "change it in the file");
-  const Section* section = row->section;
+  const Row* row = nullptr;
   for (;;) {
     const std::string_view part = take_part(path);
     row = find(*section, part, target);
@@ -115,26 +134,33 @@ Read<Value> set(Config& config, std::string_view path, std::string_view text) {
       return wrong(join({"there is no setting ", quoted(part)}),
                    nearest.empty() ? "bulkhead explain lists them" : join({"did you mean ", nearest, "?"}));
     }
-    if (!row->live) return wrong("needs a restart", "change it in the file");
+    if (!starting && !row->live) return wrong("needs a restart", "change it in the file");
     if (row->kind != Kind::section || path.empty()) break;
     if (!row->access.look(target)) return wrong(join({"there is no ", part}), "add it in the file");
     target = row->access.enter(target);
     section = row->section;
   }
   if (!path.empty()) return wrong(join({"there is nothing below ", row->name}));
-  Read<Value> value = read(*row, text);
+  Read<Value> value = read(*row, text, when);
   if (value) row->access.set(target, *value);
   return value;
+}
+
+std::vector<Problem> problems_of(std::string_view path, Read<Value> done) {
+  if (done) return {};
+  return {{.path = std::string(path),
+           .message = std::move(done.error().message),
+           .hint = std::move(done.error().hint)}};
 }
 
 }  // namespace
 
 std::vector<Problem> set_value(Config& config, std::string_view path, std::string_view value) {
-  auto done = set(config, path, value);
-  if (done) return {};
-  return {{.path = std::string(path),
-           .message = std::move(done.error().message),
-           .hint = std::move(done.error().hint)}};
+  return problems_of(path, set(config, path, value, When::running));
+}
+
+std::vector<Problem> give_value(Config& config, std::string_view path, std::string_view value) {
+  return problems_of(path, set(config, path, value, When::starting));
 }
 
 std::vector<Problem> check_all(const Config& config) {

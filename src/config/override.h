@@ -13,6 +13,9 @@ namespace bulkhead::config {
 // live by itself, or the value is wrong; then nothing has changed.
 std::vector<Problem> set_value(Config& config, std::string_view path, std::string_view value);
 
+// The same before anything runs: also what needs a restart, text, and the control plane, which is made if need be.
+std::vector<Problem> give_value(Config& config, std::string_view path, std::string_view value);
+
 // What does not fit together in it.
 std::vector<Problem> check_all(const Config& config);
 

@@ -360,6 +360,13 @@ std::string show_size(std::uint64_t bytes) {
   return std::to_string(bytes) + "B";
 }
 
+std::string one_of(std::span<const std::string_view> words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text.append(i == 0 ? "" : i + 1 == words.size() ? " or " : ", ").append(words[i]);
+  return text;
+}
+
 std::string show_text(std::string_view text) {
   constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
   const bool bare = !text.empty() && text.find_first_not_of(plain) == text.npos && !is_switch(text) &&

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <expected>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -37,7 +38,8 @@ std::string show_share(double share);
 std::string show_part(const Share& part);
 std::string show_duration(std::chrono::nanoseconds span);
 std::string show_size(std::uint64_t bytes);
-std::string show_text(std::string_view text);  // quoted if it would be read as something else
+std::string one_of(std::span<const std::string_view> words);  // "a, b or c"
+std::string show_text(std::string_view text);                 // quoted if it would be read as something else
 
 std::string lower(std::string_view text);  // of ASCII
 // For a terminal: control characters and what is not UTF-8 become ?, and a text that is too long nothing at all.

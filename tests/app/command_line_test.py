@@ -13,11 +13,11 @@ class HelpAndVersion(unittest.TestCase):
         self.assertEqual(done.stdout.splitlines()[-1], "Try: bulkhead demo")
 
     def test_help_has_examples_before_options_and_fits_a_screen(self):
-        for arguments in (["--help"], ["-h"], ["demo", "--help"], ["check", "--help"], ["explain", "--help"], ["size", "--help"]):
+        for arguments in (["--help"], ["-h"], ["demo", "--help"], ["check", "--help"], ["env", "--help"], ["explain", "--help"], ["size", "--help"]):
             done = run(*arguments)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertLess(done.stdout.index("Examples:"), done.stdout.index("Options:"))
-            self.assertLessEqual(len(done.stdout.splitlines()), 34 if len(arguments) == 1 else 25)  # a line for each command
+            self.assertLessEqual(len(done.stdout.splitlines()), 35 if len(arguments) == 1 else 25)  # a line for each command
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 88)
             self.assertNotIn(ESCAPE, done.stdout)
 

@@ -1,4 +1,5 @@
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -20,7 +21,7 @@ class Check(unittest.TestCase):
     def test_the_example_is_good_even_strictly(self):
         done = run("check", "--strict", str(EXAMPLE))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("good: 6 bulkheads, 1 group, 1 set of tenants, control plane", done.stdout)
+        self.assertRegex(done.stdout, r"good: 6 bulkheads, 1 group, 1 set of tenants, control plane, \d+ series")
 
     def test_exit_codes(self):
         self.assertEqual(check("version: 1\nbulkheads: {a: {}}\n").returncode, 0, "warnings only")
@@ -48,12 +49,57 @@ class Check(unittest.TestCase):
         self.assertTrue(warned["ok"])
         self.assertEqual({p["rule"] for p in warned["problems"]}, {"no-timeout", "one-for-all"})
 
+    def test_the_series_of_a_scrape_are_told_and_too_many_are_warned_of(self):
+        def series(n, more=""):
+            named = "".join(f"  b{i}: {{execution_timeout: 1s, fallback: none, max_concurrent: {i + 1}{more}}}\n" for i in range(n))
+            return check("version: 1\nbulkheads:\n" + named, "--json"), check("version: 1\nbulkheads:\n" + named)
+        few, text = series(2)
+        one_more = json.loads(series(3)[0].stdout)["series"] - json.loads(few.stdout)["series"]
+        self.assertGreater(one_more, 20)
+        self.assertIn(f"2 bulkheads, {json.loads(few.stdout)['series']} series", text.stdout)
+        self.assertEqual(text.stderr, "")
+        many, text = series(10_000 // one_more + 1)
+        self.assertGreater(json.loads(many.stdout)["series"], 10_000)
+        self.assertIn("a scrape is", text.stderr)
+        self.assertEqual(text.returncode, 0)
+        threads, _ = series(2, ", isolation: threads, pool: {min_threads: 1}, track_holders: true")
+        self.assertEqual(json.loads(threads.stdout)["series"] >= json.loads(few.stdout)["series"], True, "no thread is started")
+
     def test_it_changes_nothing(self):
         with tempfile.TemporaryDirectory() as directory:
             socket = pathlib.Path(directory) / "admin.sock"
             done = check(f"version: 1\ncontrol: {{unix_socket: {socket}, audit_file: {directory}/audit}}\n")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(list(pathlib.Path(directory).iterdir()), [])
+
+
+class Environment(unittest.TestCase):
+    TEXT = "version: 1\nbulkheads: {external-api: {max_concurrent: 5, max_queue: 1, max_wait: 1s}}\n"
+
+    def program(self, *arguments, **variables):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(self.TEXT)
+            file.flush()
+            return subprocess.run([PROGRAM, *arguments, file.name], env=os.environ | variables, capture_output=True, text=True, timeout=60)
+
+    def test_what_is_listed_is_what_can_be_given(self):
+        before = self.program("env").stdout
+        self.assertIn("BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=1\n", before)
+        self.assertIn("BULKHEAD_CONTROL__LISTEN=\n", before)
+        after = self.program("env", BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE="7").stdout
+        self.assertIn("BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=7  # from the environment\n", after)
+        self.assertEqual(run("env").returncode, 0)
+
+    def test_a_wrong_one_is_an_error_that_names_it(self):
+        for name, value, text in (("BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QEUE", "7", "did you mean BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE?"),
+                                  ("BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_WAIT", "7", '"7" has no unit'),
+                                  ("BULKHEAD_CONTROL_LISTEN", "x", "did you mean BULKHEAD_CONTROL__LISTEN?")):
+            for command in ("check", "env", "run"):
+                done = self.program(command, **{name: value})
+                self.assertEqual(done.returncode, 3, done.stdout)
+                self.assertIn(f"environment: {name}: ", done.stderr)
+                self.assertIn(text, done.stderr)
+        self.assertEqual(self.program("check", BULKHEAD_TOKEN="x", BULKHEAD_SERVICE_HOST="10.0.0.1").returncode, 0)
 
 
 class Explain(unittest.TestCase):
@@ -142,7 +188,7 @@ class Schema(unittest.TestCase):
     # The schema cannot say these: what must fit together, bounds of what has a unit, or what PyYAML has turned into something else.
     BEYOND = """adaptive_in_group all_reserved anchor_and_alias burst_for_years byte_order_mark capital_true control_without_door dip_too_high
         duplicate_bulkhead duplicate_quoted duplicate_setting duplicate_top endless_duration fairness_with_threads
-        floor_above_ceiling guarantees_too_many hexadecimal initial_outside listen_bad_port listen_everywhere listen_without_port
+        floor_above_ceiling flow_hand_above_queues guarantees_too_many hexadecimal initial_outside listen_bad_port listen_everywhere listen_without_port
         max_below_guaranteed max_nothing merge_key min_threads_above name_no name_number name_octal no_failures_allowed octal off
         part_too_much pool_without_threads rate_missing rate_too_fast rate_too_slow share_without_group size_in_group
         socket_path_too_long tag threads_in_group three_times tls_without_listen too_long_duration too_many_threads

@@ -1,0 +1,69 @@
+#include "app/config/environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+
+#include "app/cli/command_line.h"
+#include "app/config/commands.h"
+
+namespace bulkhead::config {
+namespace {
+
+constexpr const char* kAbout =
+    "The variables that can stand above a file\n"
+    "\n"
+    "Such a variable stands above the file, and below an option and bulkhead set.\n"
+    "\n"
+    "Examples:\n"
+    "  bulkhead env bulkhead.yaml\n"
+    "  BULKHEAD_CONTROL__LISTEN=127.0.0.1:9999 bulkhead run bulkhead.yaml";
+
+int run(const std::string& path) {
+  const yaml::Loaded file = path.empty() ? yaml::Loaded{} : with_environment(yaml::load(path));
+  if (!file.ok()) {
+    std::fputs(to_text(file.problems).c_str(), stderr);
+    return file.readable ? cli::kInvalid : cli::kFailure;
+  }
+  const std::vector<Variable> given = environment();
+  for (const Variable& v : variables_of(file.config)) {
+    const bool set = std::ranges::any_of(given, [&](const Variable& g) { return g.name == v.name; });
+    fmt::print("{}={}{}\n", v.name, v.value, set ? "  # from the environment" : "");
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Variable> environment() {
+  std::vector<Variable> all;
+  for (char** at = environ; *at; ++at) {
+    const std::string_view line = *at;
+    const std::size_t equals = line.find('=');
+    if (!line.starts_with("BULKHEAD_") || equals == line.npos) continue;
+    all.push_back({std::string(line.substr(0, equals)), std::string(line.substr(equals + 1))});
+  }
+  std::ranges::sort(all, {}, &Variable::name);
+  return all;
+}
+
+yaml::Loaded with_environment(yaml::Loaded file) {
+  if (file.ok()) file.problems = apply_environment(file.config, environment());
+  if (!file.ok()) file.warnings.clear();
+  return file;
+}
+
+std::function<int()> add_env(CLI::App& app) {
+  auto file = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("env", kAbout);
+  command->add_option("FILE", *file, "Whose settings; without one, those of the control plane")
+      ->type_name("");
+  return [file] { return run(*file); };
+}
+
+}  // namespace bulkhead::config
