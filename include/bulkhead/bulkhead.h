@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -126,6 +127,10 @@ using ReturnOf =
 template <class F>
 using AwaitedOf = typename Awaited<ReturnOf<F>>::type;
 
+// What {} makes where CallOptions could stand too: for most calls, which ask for nothing.
+struct Nothing {};
+using NoOptions = std::initializer_list<Nothing>;
+
 class CallLimit;
 struct PooledTimes;
 }  // namespace detail
@@ -211,7 +216,9 @@ class [[nodiscard]] Call {
   Call() noexcept = default;
   Call(Call&& other) noexcept;
   Call& operator=(Call&& other) noexcept;
-  ~Call() { finish(CallVerdict::ignored); }
+  ~Call() {
+    if (bulkhead_) finish(CallVerdict::ignored);
+  }
 
   explicit operator bool() const noexcept { return bulkhead_; }  // not finished
   // Gives the place back and tells breaker and limiter. False, and no effect, the second time.
@@ -247,7 +254,10 @@ class Bulkhead {
   // Calls fn() or fn(std::stop_token) and gives Result<what it returns>. What fn throws is thrown here, unless
   // the fallback takes it.
   template <class F>
-  auto execute(F&& fn, const CallOptions<detail::ReturnOf<F>>& options = {}) -> Result<detail::ReturnOf<F>>;
+  auto execute(F&& fn, detail::NoOptions = {}, std::source_location where = std::source_location::current())
+      -> Result<detail::ReturnOf<F>>;
+  template <class F>
+  auto execute(F&& fn, const CallOptions<detail::ReturnOf<F>>& options) -> Result<detail::ReturnOf<F>>;
   // The same in short: fallback(const Cause&) or fallback().
   template <class F, class Fallback>
     requires std::is_invocable_v<Fallback&, const Cause&> || std::is_invocable_v<Fallback&>
@@ -319,13 +329,23 @@ class Bulkhead {
 
   // The stages before the place; false: `why` says which refused. Then the call, its place, and its end.
   bool prepare(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept;
+  bool ask_policies(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept;
   template <class R>
   bool enter(Call& call, const CallOptions<R>& options, Rejection& why, Waiting& waiting) noexcept;
+  // A call on this thread, at a gate of its own, without a time limit.
+  bool simple() const noexcept {
+    return !pool_ && !shared_ && execution_timeout_.load(std::memory_order_relaxed) == wait_forever;
+  }
+  TimePoint glance() const noexcept;
+  bool enter_simply(Call& call, std::source_location where, Rejection& why, Waiting& waiting) noexcept;
   bool enter(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
              Waiting& waiting) noexcept;
   bool enter_line(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
                   Waiting& waiting) noexcept;
   Gate::Turnstile::Pass pass(Call& call, Priority priority) noexcept;
+  Gate::Turnstile::Pass pass_gate(Call& call, Priority priority) noexcept;
+  bool enter_otherwise(Call& call, Gate::Turnstile::Pass passed, const AcquireOptions& options,
+                       Rejection& why, Waiting& waiting) noexcept;
   bool place(Call& call, Result<Permit> permit, Rejection& why) noexcept;
   void leave(Call& call, CallVerdict verdict, bool timed_out, std::chrono::nanoseconds took,
              TimePoint now) noexcept;
@@ -381,6 +401,7 @@ class Bulkhead {
   std::atomic<AdaptiveLimiter*> limiter_{nullptr};
   std::atomic<std::chrono::nanoseconds> max_wait_{wait_forever}, execution_timeout_{wait_forever};
   Clock& clock_;
+  const bool steady_;  // it is Clock::steady(), whose glance() need not be called to be known
   Gate* gate_ = nullptr;
   Pool* pool_ = nullptr;  // null: Isolation::semaphore
   bool shared_ = false;   // the gate is another's

@@ -230,7 +230,8 @@ class Gate {
   void release_slow() noexcept;
   void release_lent() noexcept;
   std::stop_token lease(Permit& permit) noexcept;
-  void release_observed(Permit::Parts permit, std::int64_t now) noexcept;
+  void release_measured(std::int64_t now) noexcept;
+  void release_observed(const Permit::Parts& permit, std::uint32_t unmeasured, std::int64_t now) noexcept;
   void count_double_release() noexcept;
 
   struct Plan;
@@ -239,7 +240,7 @@ class Gate {
   std::optional<Result<Permit>> at_once(const AcquireOptions& options, std::int64_t seen = 0) noexcept;
   Result<Permit> peek(const AcquireOptions& options) noexcept;  // try_acquire, but a refusal is not counted
   bool pass(const AcquireOptions& options, std::int64_t seen = 0) noexcept;
-  bool only_measured() const noexcept { return meter_ && !observers_ && !measure_; }
+  bool only_measured() const noexcept { return meter_ && !observers_ && !measure_ && !backing_; }
   void measure(std::uint32_t units, Turnstile::Pass pass, std::int64_t seen = 0) noexcept;
   bool borrow(const AcquireOptions& options, bool may_queue) noexcept;
   Result<Permit> conclude(Waiter& w, const AcquireOptions& options) noexcept;

@@ -82,10 +82,10 @@ class [[nodiscard]] Permit {
   void drop_observed(std::int64_t now = 0) noexcept;  // ns; 0: look yourself, if you need it
   // What a release needs to know, by value: see Gate::blank().
   struct Parts {
-    std::uint32_t cost, holder, lease;
-    std::int64_t sampled_at;
-    Priority priority;
-    bool failed;
+    std::uint32_t cost, holder = 0, lease = 0;
+    std::int64_t sampled_at = 0;
+    Priority priority = Priority::normal;
+    bool failed = false;
   };
   Parts parts() const noexcept {
     const bool watched = state_ & observed;

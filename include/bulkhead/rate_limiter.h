@@ -72,7 +72,11 @@ class RateLimiter {
 
   using Taken = std::expected<RateTicket, RateRefusal>;
 
-  Taken try_take(std::uint32_t cost, TimePoint now) noexcept;
+  Taken try_take(std::uint32_t cost, TimePoint now) noexcept {
+    const Token token = take(cost, now);
+    if (token.charge == 0) return Taken(std::unexpect, refusal(token));
+    return RateTicket{.at = now, .charge = token.charge, .mark = token.mark};
+  }
   Taken try_take(std::uint32_t cost = 1) noexcept { return try_take(cost, clock_.now()); }
 
   // Takes tokens that will be there within max_wait, and says when. Later calls come after it.
@@ -96,6 +100,16 @@ class RateLimiter {
   Clock& clock() const noexcept { return clock_; }
 
  private:
+  friend class Bulkhead;
+  friend class RateLimiterCore;
+  // What was taken, or `charge` 0 and why not. Two words, which come back in registers: a Bulkhead has no time to
+  // unpack an std::expected in memory.
+  struct Token {
+    std::uint64_t charge, mark;
+  };
+  Token take(std::uint32_t cost, TimePoint now) noexcept;
+  static RateRefusal refusal(Token token) noexcept;
+
   Clock& clock_;
   std::unique_ptr<class RateLimiterCore> core_;
 };

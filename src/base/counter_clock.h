@@ -8,10 +8,59 @@
 // Threads: any. Cost: a counter read, five loads and a multiplication; nothing is written.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
 
 namespace bulkhead::base {
 
-std::int64_t counter_now() noexcept;
+#if defined(__x86_64__)
+
+// Invariants
+//  C1  The three numbers that follow `version_` belong together while it is even and does not change. It
+//      is odd while one thread, the one that made it so, writes them.
+//  C2  rate_ is nanoseconds per count, times 2^32; 0 until two marks were a millisecond apart.
+class CounterClock {
+ public:
+  std::int64_t now() noexcept {
+    const std::uint32_t version = version_.load(std::memory_order_acquire);
+    const std::uint64_t counter = counter_.load(std::memory_order_relaxed);
+    const std::int64_t ns = ns_.load(std::memory_order_relaxed);
+    const std::uint64_t rate = rate_.load(std::memory_order_relaxed);
+    // acquire above and below, so that the three were read between the two looks at the version
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const std::uint64_t passed = __rdtsc() - counter;
+    if (rate == 0 || passed > longest_.load(std::memory_order_relaxed) || version & 1 ||
+        version_.load(std::memory_order_relaxed) != version) [[unlikely]]
+      return set_right();
+    return ns + static_cast<std::int64_t>(passed * rate >> 32);
+  }
+
+ private:
+  struct Mark {
+    std::uint64_t counter;
+    std::int64_t ns;
+  };
+  static bool read_both(Mark& mark) noexcept;
+  std::int64_t set_right() noexcept;
+
+  alignas(64) std::atomic<std::uint32_t> version_{0};
+  std::atomic<std::uint64_t> counter_{0}, rate_{0}, longest_{0};
+  std::atomic<std::int64_t> ns_{0};
+  Mark first_{0, 0};  // written by the one that made the version odd
+};
+
+extern constinit CounterClock counter_clock;
+
+inline std::int64_t counter_now() noexcept { return counter_clock.now(); }
+
+#else
+
+std::int64_t counter_now() noexcept;  // the system's
+
+#endif
 
 }  // namespace bulkhead::base

@@ -1,13 +1,10 @@
 #include "base/tally.h"
 
-namespace bulkhead::base {
+namespace bulkhead::base::detail {
 
-std::uint32_t thread_number() noexcept {
+std::uint32_t number_thread() noexcept {
   static constinit std::atomic<std::uint32_t> threads{0};
-  constinit static thread_local std::uint32_t mine = 0;
-  if (mine == 0) [[unlikely]]
-    mine = threads.fetch_add(1, std::memory_order_relaxed) + 1;
-  return mine;
+  return number_of_thread = threads.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-}  // namespace bulkhead::base
+}  // namespace bulkhead::base::detail

@@ -14,8 +14,16 @@
 
 namespace bulkhead::base {
 
+namespace detail {
+inline constinit thread_local std::uint32_t number_of_thread = 0;  // 0: none yet
+std::uint32_t number_thread() noexcept;
+}  // namespace detail
+
 // Numbers threads from 1, and never gives a number twice.
-std::uint32_t thread_number() noexcept;
+inline std::uint32_t thread_number() noexcept {
+  const std::uint32_t mine = detail::number_of_thread;
+  return mine != 0 ? mine : detail::number_thread();
+}
 
 template <std::size_t Kinds>
 class Tally {

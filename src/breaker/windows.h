@@ -64,6 +64,11 @@ class CallWindow {
   Counts record(std::uint64_t generation, CallResult result) noexcept {
     // Acquire: the slots of a new ring are there.
     Ring& ring = *ring_.load(std::memory_order_acquire);
+    // A window full of good results stays as it is by one more, whichever of them that replaces.
+    const std::uint64_t size = ring.size.load(std::memory_order_relaxed);
+    if (!result.failure && !result.slow &&
+        totals_.load(std::memory_order_relaxed) == totals_of(generation) + (size << 32)) [[likely]]
+      return {.calls = size};
     auto& slot = ring.slots[ring.place(next_.fetch_add(1, std::memory_order_relaxed))];
     const std::uint32_t mine = tag(generation) | (result.failure ? kFailure : 0) | (result.slow ? kSlow : 0);
     std::uint32_t old = slot.load(std::memory_order_relaxed);

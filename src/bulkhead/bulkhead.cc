@@ -4,9 +4,10 @@
 #include <mutex>
 #include <vector>
 
+#include "base/counter_clock.h"
 #include "base/futex.h"
-#include "base/tally.h"
 #include "base/text.h"
+#include "bulkhead/service_times.h"
 
 namespace bulkhead {
 namespace {
@@ -120,25 +121,22 @@ struct Bulkhead::Core {
   std::unique_ptr<RateLimiter> rate;
   std::unique_ptr<AdaptiveLimiter> limiter;
 
-  Histogram wait, service;
-  base::Tally<1> served_ns;  // the sum of the service times, cheaper than the histogram's own
-  void serve(std::uint64_t ns) noexcept {
-    service.count(ns);
-    served_ns.add(0, ns);
-  }
+  Histogram wait;
+  ServiceTimes service;  // reset under `mutex`
   std::atomic<std::uint64_t> bypassed{0}, timed_out{0}, fallback_failures{0}, handler_errors{0},
       would_wait{0};
   std::array<std::atomic<std::uint64_t>, 3> fallbacks{};
   std::array<std::atomic<std::uint64_t>, kReasons> would_reject{};
   std::atomic<std::uint32_t> beyond{0};
   Snapshot baseline;  // the gate's counters at the last reset_statistics()
-  std::uint64_t served_before = 0, abandoned_before = 0, caller_runs_before = 0;
+  std::uint64_t abandoned_before = 0, caller_runs_before = 0;
 };
 
 Bulkhead::Bulkhead(const BulkheadOptions& o)
     : clock_(o.clock  ? *o.clock
              : o.gate ? o.gate->clock()
                       : Clock::steady()),
+      steady_(&clock_ == &Clock::steady()),
       core_(std::make_unique<Core>()) {
   bulkhead::check(o, o.gate && o.gate->backing_);
   if (o.gate) {
@@ -327,6 +325,11 @@ std::chrono::nanoseconds Bulkhead::time_limit(std::chrono::nanoseconds own) cons
 
 // ---- the way of a call ----
 
+// Every call asks twice, mostly the same clock.
+[[gnu::always_inline]] inline TimePoint Bulkhead::glance() const noexcept {
+  return steady_ ? TimePoint(std::chrono::nanoseconds(base::counter_now())) : clock_.glance();
+}
+
 Result<Call> Bulkhead::try_acquire(const AcquireOptions& options) noexcept {
   Result<Call> call(std::in_place);
   Rejection why;
@@ -344,6 +347,11 @@ Result<Call> Bulkhead::acquire(const AcquireOptions& options) noexcept {
 }
 
 bool Bulkhead::prepare(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept {
+  return ask_policies(call, priority, cost, why);
+}
+
+[[gnu::always_inline]] inline bool Bulkhead::ask_policies(Call& call, Priority priority, std::uint32_t cost,
+                                                          Rejection& why) noexcept {
   const std::uint8_t mode = mode_.load(std::memory_order_relaxed);
   if (mode & (bypassed | shadowed | draining)) [[unlikely]] {
     if (mode & draining) {
@@ -356,20 +364,21 @@ bool Bulkhead::prepare(Call& call, Priority priority, std::uint32_t cost, Reject
   RateLimiter* const rate = rate_.load(std::memory_order_acquire);
   Breaker* const breaker = breaker_.load(std::memory_order_acquire);
   // `mode` may be older or newer than the policies, which must not see a time that never was.
-  if ((mode & timed) || rate || breaker) call.began_ = clock_.glance();
+  if ((mode & timed) || rate || breaker) call.began_ = glance();
   if (rate) {
-    const auto taken = rate->try_take(cost, call.began_);
-    if (!taken) {
+    const RateLimiter::Token token = rate->take(cost, call.began_);
+    if (token.charge == 0) [[unlikely]] {
       why = gate_->refuse(priority, Reason::rate_limit);
-      why.retry_after = taken.error().retry_after;
+      why.retry_after = RateLimiter::refusal(token).retry_after;
       return false;
     }
     call.rate_ = rate;
-    call.ticket_ = *taken;
+    call.ticket_.charge = token.charge;
+    call.ticket_.mark = token.mark;
   }
   if (breaker) {
     const auto pass = breaker->admit(call.began_);
-    if (!pass) {
+    if (!pass) [[unlikely]] {
       take_back(call);
       why = gate_->refuse(priority, Reason::breaker_open);
       why.retry_after = pass.error().retry_after;
@@ -389,8 +398,33 @@ bool Bulkhead::enter(Call& call, const AcquireOptions& options, bool may_wait, R
   return enter_line(call, options, may_wait, why, waiting);
 }
 
-// A plain call that need not wait.
+// The whole way of most calls, in; finish() is the way out.
+bool Bulkhead::enter_simply(Call& call, std::source_location where, Rejection& why,
+                            Waiting& waiting) noexcept {
+  if (!ask_policies(call, Priority::normal, 1, why)) [[unlikely]]
+    return false;
+  if (call.free()) [[unlikely]]
+    return true;
+  const auto passed = pass_gate(call, Priority::normal);
+  if (passed == Gate::Turnstile::Pass::yes) [[likely]]
+    return true;
+  return enter_otherwise(call, passed, {.where = where}, why, waiting);
+}
+
+// What pass() could not do, or not all of it.
+bool Bulkhead::enter_otherwise(Call& call, Gate::Turnstile::Pass passed, const AcquireOptions& options,
+                               Rejection& why, Waiting& waiting) noexcept {
+  return passed == Gate::Turnstile::Pass::no ? enter_line(call, options, true, why, waiting)
+                                             : place(call, gate_->noted(options), why);
+}
+
 Gate::Turnstile::Pass Bulkhead::pass(Call& call, Priority priority) noexcept {
+  return pass_gate(call, priority);
+}
+
+// A plain call that need not wait.
+[[gnu::always_inline]] inline Gate::Turnstile::Pass Bulkhead::pass_gate(Call& call,
+                                                                        Priority priority) noexcept {
   using Pass = Gate::Turnstile::Pass;
   const Pass passed = gate_->turnstile_.try_pass(1);
   if (passed == Pass::no) return passed;
@@ -427,7 +461,7 @@ bool Bulkhead::place(Call& call, Result<Permit> permit, Rejection& why) noexcept
   if (call.began_ == TimePoint{}) return true;
   const bool keeps = mode_.load(std::memory_order_relaxed) & with_histograms;
   if (call.permit_.waited()) {
-    const TimePoint now = clock_.glance();
+    const TimePoint now = glance();
     if (keeps) core_->wait.record(nonnegative(now - call.began_));
     call.began_ = now;
   }
@@ -456,9 +490,9 @@ Call& Call::operator=(Call&& other) noexcept {
   return *this;
 }
 
-bool Call::finish(CallVerdict verdict) noexcept {
+[[gnu::flatten]] /* leave() */ bool Call::finish(CallVerdict verdict) noexcept {
   if (!bulkhead_) return false;
-  const TimePoint now = began_ == TimePoint{} ? began_ : bulkhead_->clock_.glance();
+  const TimePoint now = began_ == TimePoint{} ? began_ : bulkhead_->glance();
   bulkhead_->leave(*this, verdict, false, now - began_, now);
   return true;
 }
@@ -471,7 +505,7 @@ void Bulkhead::leave(Call& call, CallVerdict verdict, bool timed_out, std::chron
   const bool placed{call.permit_};
   if (!placed) take_back(call);
   if (placed && call.began_ != TimePoint{} && mode_.load(std::memory_order_relaxed) & with_histograms)
-    core_->serve(nonnegative(took));
+    core_->service.add(nonnegative(took));
   if (Breaker* const breaker = std::exchange(call.breaker_, nullptr))
     breaker->complete(call.pass_, verdict, took, now);
   if (call.sample_.start != TimePoint{}) {
@@ -504,7 +538,7 @@ void Bulkhead::enter_free(Call& call, Priority priority, std::uint32_t cost, std
   // One that a stage would refuse never comes to the next, and so takes nothing from those that would.
   RateLimiter* const rate = rate_.load(std::memory_order_acquire);
   Breaker* const breaker = breaker_.load(std::memory_order_acquire);
-  if ((mode & timed) || rate || breaker) call.began_ = clock_.glance();
+  if ((mode & timed) || rate || breaker) call.began_ = glance();
   if (rate) {
     const auto taken = rate->try_take(cost, call.began_);
     if (!taken) return would_reject(Reason::rate_limit);
@@ -570,7 +604,7 @@ TimePoint Bulkhead::begin_pooled(detail::PooledTimes& times, TimePoint submitted
 
 void Bulkhead::end_pooled(detail::PooledTimes& times, TimePoint began) noexcept {
   const TimePoint now = clock_.now();
-  if (mode_.load(std::memory_order_relaxed) & with_histograms) core_->serve(nonnegative(now - began));
+  if (mode_.load(std::memory_order_relaxed) & with_histograms) core_->service.add(nonnegative(now - began));
   times.ended.store(now.time_since_epoch().count(), std::memory_order_release);
 }
 
@@ -627,7 +661,6 @@ BulkheadSnapshot Bulkhead::snapshot() const {
   if (core.options.histograms) {
     s.wait = core.wait.counts();
     s.service = core.service.counts();
-    s.service.sum = core.served_ns.sum(0) - core.served_before;
     // Calls that need not wait are not recorded as they come, only counted here.
     const std::uint64_t ended = s.service.count(), waited = s.wait.count();
     if (ended > waited) s.wait.buckets[0] += ended - waited;
@@ -648,7 +681,6 @@ void Bulkhead::reset_statistics() {
   for (auto& counter : core.would_reject) counter.store(0, std::memory_order_relaxed);
   core.wait.reset();
   core.service.reset();
-  core.served_before = core.served_ns.sum(0);
   if (!pool_) return;
   const PoolSnapshot pool = pool_->snapshot();
   core.abandoned_before = pool.abandoned_total;

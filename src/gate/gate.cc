@@ -495,23 +495,27 @@ std::stop_token Gate::lease(Permit& permit) noexcept {
 }
 
 void Permit::drop_observed(std::int64_t now) noexcept {
+  Gate& gate = *gate_;
+  if (gate.meter_ && now == 0) now = gate.glance_ns();
+  if (state_ == (held | observed) && cost_ == 1 && gate.only_measured()) {
+    state_ = 0;
+    return gate.release_measured(now);
+  }
   const Parts what = parts();
   state_ = 0;
-  gate_->release_observed(what, now);
+  gate.release_observed(what, what.cost, now);
 }
 
-// The units first, so that nothing that follows can keep them; then the numbers; then the hooks.
-void Gate::release_observed(Permit::Parts permit, std::int64_t now) noexcept {
-  std::uint32_t unmeasured = permit.cost;
-  if (meter_) {
-    if (now == 0) now = glance_ns();
-    // Mostly there is nothing else to do. The meter first: afterwards the gate may be gone.
-    if (only_measured() && !backing_ && !permit.failed && permit.cost == 1) {
-      meter_->step(-1, 0, now);
-      if (turnstile_.give_back_quietly(1)) return;
-      unmeasured = 0;
-    }
-  }
+// Mostly nobody waits. The meter first: afterwards the gate may be gone.
+void Gate::release_measured(std::int64_t now) noexcept {
+  meter_->step(-1, 0, now);
+  if (!turnstile_.give_back_quietly(1)) release_observed({.cost = 1}, 0, now);
+}
+
+// The units first, so that nothing that follows can keep them; then the numbers; then the hooks. The meter does
+// not know of `unmeasured` of the units yet.
+void Gate::release_observed(const Permit::Parts& permit, std::uint32_t unmeasured,
+                            std::int64_t now) noexcept {
   std::optional<detail::Completions::Together> all;  // see release_lent()
   if (backing_) [[unlikely]]
     all.emplace();

@@ -9,6 +9,23 @@ namespace {
 constexpr std::uint64_t kWrap = (std::uint64_t{1} << 63) - 1;
 }
 
+inline void Meter::write(Stripe& stripe, std::uint32_t version, std::uint64_t units, std::uint64_t full,
+                         std::uint64_t now) noexcept {
+  // release, each of them: who reads a new sum also reads that the version was odd
+  const auto add = [&](Sum sum, std::uint64_t n) {
+    stripe.sums[sum].store(stripe.sums[sum].load(std::memory_order_relaxed) + n, std::memory_order_release);
+  };
+  if (units != 0) {
+    add(taken, units);
+    add(taken_by_time, units * now);
+  }
+  if (full != 0) {
+    add(filled, full);
+    add(filled_by_time, full * now);
+  }
+  stripe.version.store(version + 1, std::memory_order_release);
+}
+
 void Meter::step(std::int64_t units, int full, std::int64_t now) noexcept {
   const auto u = static_cast<std::uint64_t>(units);
   const auto f = static_cast<std::uint64_t>(std::int64_t{full});
@@ -31,23 +48,6 @@ void Meter::step(std::int64_t units, int full, std::int64_t now) noexcept {
                               version, version + 1, std::memory_order_acquire, std::memory_order_relaxed))
       return write(stripe, version + 1, u, f, t);
   }
-}
-
-void Meter::write(Stripe& stripe, std::uint32_t version, std::uint64_t units, std::uint64_t full,
-                  std::uint64_t now) noexcept {
-  // release, each of them: who reads a new sum also reads that the version was odd
-  const auto add = [&](Sum sum, std::uint64_t n) {
-    stripe.sums[sum].store(stripe.sums[sum].load(std::memory_order_relaxed) + n, std::memory_order_release);
-  };
-  if (units != 0) {
-    add(taken, units);
-    add(taken_by_time, units * now);
-  }
-  if (full != 0) {
-    add(filled, full);
-    add(filled_by_time, full * now);
-  }
-  stripe.version.store(version + 1, std::memory_order_release);
 }
 
 bool Meter::add_up(const Stripe& stripe, std::uint64_t (&sums)[kSums]) noexcept {

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/tally.h"
 #include "bulkhead/limiter.h"
 #include "limiter/algorithm.h"
 
@@ -23,7 +24,7 @@ namespace bulkhead::limiter {
 class Sampler {
  public:
   void add(CallEnd end, std::int64_t round_trip, std::uint32_t in_flight) noexcept {
-    Stripe& s = stripes_[thread_number() % stripes_.size()];
+    Stripe& s = stripes_[base::thread_number() % stripes_.size()];
     // Relaxed, all of them: they are statistics (S2), and nothing else is read through them.
     constexpr auto relaxed = std::memory_order_relaxed;
     s.in_flight.fetch_add(in_flight, relaxed);
@@ -83,14 +84,6 @@ class Sampler {
               round_trip - o.round_trip, squares - o.squares, in_flight - o.in_flight};
     }
   };
-
-  static std::uint32_t thread_number() noexcept {
-    static constinit std::atomic<std::uint32_t> threads{0};
-    constinit static thread_local std::uint32_t mine = 0;
-    if (mine == 0) [[unlikely]]
-      mine = threads.fetch_add(1, std::memory_order_relaxed) + 1;  // relaxed: only to be unlike the others
-    return mine;
-  }
 
   Sums sums() const noexcept {
     constexpr auto relaxed = std::memory_order_relaxed;  // S2

@@ -54,7 +54,9 @@ class RateLimiterCore {
     set(o);
   }
 
-  RateLimiter::Taken take(std::uint32_t cost, std::int64_t max_wait, TimePoint at) noexcept {
+  // `wait`: until the tokens are there, for what was taken.
+  RateLimiter::Token take(std::uint32_t cost, std::int64_t max_wait, TimePoint at,
+                          std::int64_t& wait) noexcept {
     if (cost == 0) cost = 1;
     const std::uint64_t now = rate::ticks_of(at);
     std::uint64_t full_at = full_at_.load(std::memory_order_relaxed);
@@ -62,7 +64,7 @@ class RateLimiterCore {
       const Terms terms = this->terms();
       if (cost > 1 && cost > terms.full / terms.one) [[unlikely]] {
         if (cost <= burst_now()) continue;  // the terms were about to change
-        return refuse({.never = true});
+        return refuse(kNever);
       }
       const std::int64_t charge = cost * terms.one;
       if (rate::impossible(full_at, now, terms.full + longest() + rate::kStep)) [[unlikely]] {
@@ -72,17 +74,15 @@ class RateLimiterCore {
         continue;
       }
       const std::int64_t used = rate::ahead(full_at, now);
-      const std::int64_t wait = used + charge - terms.full;
-      if (wait > max_wait) return refuse({.retry_after = rate::ns_of(wait)});
+      wait = used + charge - terms.full;
+      if (wait > max_wait) return refuse(static_cast<std::uint64_t>(wait));
       if (wait > longest()) [[unlikely]]
         raise_longest(wait);
       const std::uint64_t next = now + static_cast<std::uint64_t>(used + charge);
       // Relaxed: a token protects no memory.
       if (full_at_.compare_exchange_weak(full_at, next, std::memory_order_relaxed)) [[likely]] {
         tally_.add(kAdmitted);
-        return RateTicket{.at = wait > 0 ? at + rate::ns_of(wait) : at,
-                          .charge = static_cast<std::uint64_t>(charge),
-                          .mark = next};
+        return {.charge = static_cast<std::uint64_t>(charge), .mark = next};
       }
       detail::StdPlatform::pause();
     }
@@ -139,6 +139,8 @@ class RateLimiterCore {
 
   std::string_view name() const noexcept { return name_; }
 
+  static constexpr std::uint64_t kNever = UINT64_MAX;  // the mark of a refusal that no wait can change
+
  private:
   enum Kind : std::size_t { kAdmitted, kRefused, kCancelled, kKinds };
 
@@ -157,9 +159,9 @@ class RateLimiterCore {
     const std::lock_guard lock(mutex_);
     return burst_;
   }
-  RateLimiter::Taken refuse(RateRefusal refusal) noexcept {
+  RateLimiter::Token refuse(std::uint64_t wait) noexcept {
     tally_.add(kRefused);
-    return RateLimiter::Taken(std::unexpect, refusal);
+    return {.charge = 0, .mark = wait};
   }
   std::int64_t longest() const noexcept { return longest_wait_.load(std::memory_order_relaxed); }
   void raise_longest(std::int64_t wait) noexcept {
@@ -184,11 +186,20 @@ RateLimiter::RateLimiter(RateLimiterOptions options)
       core_(std::make_unique<RateLimiterCore>(checked(std::move(options)), clock_.now())) {}
 RateLimiter::~RateLimiter() = default;
 
-RateLimiter::Taken RateLimiter::try_take(std::uint32_t cost, TimePoint now) noexcept {
-  return core_->take(cost, 0, now);
+RateLimiter::Token RateLimiter::take(std::uint32_t cost, TimePoint now) noexcept {
+  std::int64_t wait = 0;
+  return core_->take(cost, 0, now, wait);
+}
+RateRefusal RateLimiter::refusal(Token token) noexcept {
+  if (token.mark == RateLimiterCore::kNever) return {.never = true};
+  return {.retry_after = rate::ns_of(static_cast<std::int64_t>(token.mark))};
 }
 RateLimiter::Taken RateLimiter::reserve(const ReserveOptions& options, TimePoint now) noexcept {
-  return core_->take(options.cost, rate::ticks_of(options.max_wait), now);
+  std::int64_t wait = 0;
+  const Token token = core_->take(options.cost, rate::ticks_of(options.max_wait), now, wait);
+  if (token.charge == 0) return Taken(std::unexpect, refusal(token));
+  return RateTicket{
+      .at = wait > 0 ? now + rate::ns_of(wait) : now, .charge = token.charge, .mark = token.mark};
 }
 bool RateLimiter::cancel(RateTicket& ticket) noexcept { return core_->cancel(ticket); }
 

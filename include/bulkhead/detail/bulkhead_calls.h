@@ -290,6 +290,39 @@ class Bulkhead::Pooled {
 
 // ---- the members ----
 
+// Most calls ask for nothing: they pay neither for options nor for a judge of what they return.
+template <class F>
+auto Bulkhead::execute(F&& fn, detail::NoOptions, std::source_location where) -> Result<detail::ReturnOf<F>> {
+  using R = detail::ReturnOf<F>;
+  if constexpr (!detail::takes_stop<F> && !detail::IsExpected<detail::Judged<R>>::value) {
+    if (simple()) [[likely]] {
+      Call call;
+      Rejection why;
+      Waiting waiting;
+      if (!enter_simply(call, where, why, waiting)) return Result<R>(std::unexpect, why);
+#if defined(__cpp_exceptions)
+      try {
+#endif
+        if constexpr (std::is_void_v<R>) {
+          fn();
+          call.finish(CallVerdict::success);
+          return {};
+        } else {
+          Result<R> result(std::in_place, fn());
+          call.finish(CallVerdict::success);
+          return result;
+        }
+#if defined(__cpp_exceptions)
+      } catch (...) {
+        const CallOptions<R> options;
+        return Attempt<R>(*this, call, options).end(Ended<R>(std::current_exception())).get();
+      }
+#endif
+    }
+  }
+  return execute(std::forward<F>(fn), CallOptions<R>{.where = where});
+}
+
 template <class F>
 auto Bulkhead::execute(F&& fn, const CallOptions<detail::ReturnOf<F>>& options)
     -> Result<detail::ReturnOf<F>> {
@@ -348,8 +381,7 @@ bool Bulkhead::enter(Call& call, const CallOptions<R>& options, Rejection& why, 
     const auto passed = pass(call, options.priority);
     if (passed == Gate::Turnstile::Pass::yes) [[likely]]
       return true;
-    if (passed != Gate::Turnstile::Pass::no) return place(call, gate_->noted(options.acquire()), why);
-    return enter_line(call, options.acquire(), true, why, waiting);
+    return enter_otherwise(call, passed, options.acquire(), why, waiting);
   }
   return enter(call, options.acquire(), true, why, waiting);
 }
