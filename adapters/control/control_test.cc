@@ -126,6 +126,29 @@ TEST(Control, OtherWebSitesAndOtherNamesAreTurnedAway) {
   EXPECT_NE(audit.body.find("evil.example"), std::string::npos);
 }
 
+// Names and headers are strangers' bytes; answers and the audit file are JSON all the same.
+TEST(Control, WhatIsNotUtf8IsAnsweredInUtf8) {
+  World w;
+  boost::system::error_code error;
+  for (const Ask& ask : {Ask{.path = "/v1/bulkhe\x9b"
+                                     "ds/db"},
+                         Ask{.path = "/v1/bulkheads/%ff%c0%80%ed%a0%80%f4%90%80%80"},
+                         Ask{.path = "/v1/snapshot", .headers = {"Origin: http://\xff.example"}}}) {
+    const Reply reply = w.ask(ask);
+    EXPECT_EQ(reply.status / 100, 4);
+    json::parse(reply.body, error);
+    EXPECT_FALSE(error) << reply.body;
+    EXPECT_NE(reply.body.find("\xef\xbf\xbd"), std::string::npos) << reply.body;
+  }
+  std::ifstream file(w.options.audit_file);
+  for (std::string line; std::getline(file, line);) {
+    json::parse(line, error);
+    EXPECT_FALSE(error) << line;
+  }
+  const Reply fine = w.get("/v1/bulkheads/%c3%a9%e2%82%ac%f0%9f%98%80");
+  EXPECT_NE(fine.body.find("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), std::string::npos) << fine.body;
+}
+
 TEST(Control, WhereAnybodyCouldReachItItNeedsTlsAndTokens) {
   World w;
   w.options.listen = "0.0.0.0:0";

@@ -63,12 +63,42 @@ const std::string* Request::parameter(std::string_view name) const noexcept {
 
 namespace {
 
+// The length of the character that `text` begins with; 0: it is not UTF-8.
+std::size_t character(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const auto in = [](unsigned c, unsigned low, unsigned high) { return c >= low && c <= high; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  // What the second byte may be: not what would be shorter otherwise, a surrogate, or above U+10FFFF.
+  const unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  const std::size_t length = in(first, 0xc2, 0xdf)   ? 2
+                             : in(first, 0xe0, 0xef) ? 3
+                             : in(first, 0xf0, 0xf4) ? 4
+                                                     : 0;
+  if (length == 0 || !in(byte(1), low, high)) return 0;
+  for (std::size_t i = 2; i < length; ++i)
+    if (!in(byte(i), 0x80, 0xbf)) return 0;
+  return length;
+}
+
+// A path or a header may be anything, JSON has to be UTF-8: what is not becomes U+FFFD, byte by byte.
+std::string as_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = character(text);
+    out += length > 0 ? text.substr(0, length) : "\xef\xbf\xbd";
+    text.remove_prefix(std::max<std::size_t>(1, length));
+  }
+  return out;
+}
+
 void write(std::string& out, const json::value& value) {
   if (const auto* const object = value.if_object()) {
     char separator = '{';
     for (const auto& [key, member] : *object) {
       out += separator;
-      out += json::serialize(key);
+      out += json::serialize(as_utf8(key));
       out += ':';
       write(out, member);
       separator = ',';
@@ -89,6 +119,8 @@ void write(std::string& out, const json::value& value) {
       out.append(text, end);
     else
       out += "null";
+  } else if (const auto* const text = value.if_string()) {
+    out += json::serialize(as_utf8(*text));
   } else {
     out += json::serialize(value);
   }

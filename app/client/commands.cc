@@ -150,6 +150,29 @@ int drain(const ClientOptions& o) {
   return change(o, "PUT", path, with_reason(o));
 }
 
+// Without a name: which there are.
+int toggle(const ClientOptions& o) {
+  const Admin admin = admin_of(o);
+  const bool all = o.name.empty();
+  json::object body{{"on", o.action == "on"}};
+  if (!o.reason.empty()) body["reason"] = o.reason;
+  const Reply reply =
+      all ? admin.ask({.path = "/v1/switches"})
+          : admin.ask({"PUT", "/v1/switches/" + encoded(o.name) + (o.dry_run ? "?dry_run=true" : ""),
+                       json::serialize(body), ""});
+  if (!reply.ok()) return failed(o, reply, admin);
+  if (o.json) return say(reply.body), 0;
+  const json::value answer = reply.json();
+  const auto tell = [](const json::value& s) {
+    say(fmt::format("{:<18}{:<5}{}\n", std::string(s.at("name").as_string()),
+                    s.at("on").as_bool() ? "on" : "off", std::string(s.at("title").as_string())));
+  };
+  if (!all) return tell(answer), 0;
+  for (const json::value& s : answer.at("switches").as_array()) tell(s);
+  if (answer.at("switches").as_array().empty()) say("This program has no switches.\n");
+  return 0;
+}
+
 int events(const ClientOptions& o) {
   const Admin admin = admin_of(o);
   std::uint64_t last = 0;
@@ -280,6 +303,22 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
         return cli::kUsage;
       });
   add(
+      app, "switch",
+      "What else the program lets one switch on and off\n\nExamples:\n  bulkhead switch\n  bulkhead switch "
+      "slow-analytics on",
+      [=, this](CLI::App& c) {
+        auto* const which = c.add_option("NAME", o_.name, "Of the switch; without it: which there are");
+        c.add_option("STATE", o_.action, "on or off")->needs(which)->check([](const std::string& text) {
+          return text == "on" || text == "off" ? std::string() : '"' + text + "\" is not on or off";
+        });
+        why(c, false);
+      },
+      [this] {
+        if (o_.name.empty() || !o_.action.empty()) return toggle(o_);
+        fmt::print(stderr, "bulkhead switch: on or off?\n");
+        return cli::kUsage;
+      });
+  add(
       app, "events",
       "What happened: changes, breakers, reloads\n\nExamples:\n  bulkhead events\n  bulkhead events -f",
       [this](CLI::App& c) { c.add_flag("-f,--follow", o_.follow, "Go on with what happens"); },
@@ -304,8 +343,7 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
                                                                  : '"' + text + "\" is not bash, zsh or fish";
       });
   commands_.emplace_back(complete, [this] { return say(completion(app_, o_.shell)), 0; });
-  CLI::App* const man =
-      app.add_subcommand("man", "The manual page\n\nExamples:\n  bulkhead man | man -l -");
+  CLI::App* const man = app.add_subcommand("man", "The manual page\n\nExamples:\n  bulkhead man | man -l -");
   commands_.emplace_back(man, [this] { return say(cli::manual(app_, version_)), 0; });
   CLI::App* const version_command = app.add_subcommand("version", "Print the version");
   version_command->add_flag("--json", o_.json, "As JSON");

@@ -104,6 +104,7 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
       "({4}).\n\n"
       "  dashboard   {0}/ui/#token={1}\n"
       "  terminal    bulkhead top --admin {2}\n"
+      "  trouble     bulkhead switch slow-analytics on --admin {2}\n"
       "  change it   bulkhead set analytics --limit 5 --for 2m --reason trying --admin {2}\n"
       "  metrics     curl {0}/metrics\n\n",
       server->url(), token, options.unix_socket, store->connections(), store->about());

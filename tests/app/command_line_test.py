@@ -17,7 +17,7 @@ class HelpAndVersion(unittest.TestCase):
             done = run(*arguments)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertLess(done.stdout.index("Examples:"), done.stdout.index("Options:"))
-            self.assertLessEqual(len(done.stdout.splitlines()), 35 if len(arguments) == 1 else 25)  # a line for each command
+            self.assertLessEqual(len(done.stdout.splitlines()), 36 if len(arguments) == 1 else 25)  # a line for each command
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 88)
             self.assertNotIn(ESCAPE, done.stdout)
 

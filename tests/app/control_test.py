@@ -71,6 +71,18 @@ class Commands(unittest.TestCase):
                 self.assertIn(word, events)
             self.assertIn("checkout", demo.run("top", "--once").stdout)
 
+    def test_the_switches_of_the_program_can_be_thrown(self):
+        with Demo() as demo:
+            self.assertRegex(demo.run("switch").stdout, r"slow-analytics +off")
+            done = demo.run("switch", "slow-analytics", "on", "--reason", "let us see")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertTrue(next(s for s in demo.get("/v1/switches")["switches"] if s["name"] == "slow-analytics")["on"])
+            self.assertTrue(json.loads(demo.run("switch", "--json").stdout)["switches"][0]["on"])
+            self.assertEqual(demo.run("switch", "slow-analytics", "off").returncode, 0)
+            self.assertEqual(demo.run("switch", "slow-analytics").returncode, 2)
+            self.assertEqual(demo.run("switch", "slow-analytics", "perhaps").returncode, 2)
+            self.assertEqual(demo.run("switch", "nothing", "on").returncode, 1)
+
     def test_what_goes_wrong_has_its_exit_code(self):
         with Demo() as demo:
             def code(*arguments, **more):

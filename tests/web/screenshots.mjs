@@ -37,6 +37,12 @@ await page.locator('#detail').getByText('Resize…').click();
 await page.locator('#dialog').getByLabel('New limit').fill('4');
 await page.locator('#dialog').getByLabel('Reason').fill('vendor is down');
 await shot(page, 'resize');
+await page.keyboard.press('Escape');
+await page.keyboard.press('Escape');
+await page.locator('#groups-panel').scrollIntoViewIfNeeded();
+await page.locator('#events-panel').scrollIntoViewIfNeeded();
+await wait(1500);
+await shot(page, 'panels');
 await close(page);
 
 const light = await open(browser, shop.url, { colorScheme: 'light' });
