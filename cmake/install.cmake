@@ -10,6 +10,11 @@ install(TARGETS bulkhead EXPORT bulkhead-targets
   FILE_SET detail COMPONENT bulkhead-dev)
 install(EXPORT bulkhead-targets NAMESPACE bulkhead:: DESTINATION ${package_dir} COMPONENT bulkhead-dev)
 
+set(pkgconfig_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH pc_to_prefix ${pkgconfig_dir} ${CMAKE_INSTALL_PREFIX})
+file(RELATIVE_PATH pc_to_include ${pkgconfig_dir} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+include(install_adapters)
+
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/bulkhead-config.cmake.in
   ${PROJECT_BINARY_DIR}/bulkhead-config.cmake INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a minor version may break the API.
@@ -20,8 +25,5 @@ install(FILES ${PROJECT_BINARY_DIR}/bulkhead-config.cmake ${PROJECT_BINARY_DIR}/
 # Alert rules with their tests, a dashboard, and a Prometheus to start with.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/ops/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bulkhead COMPONENT bulkhead-app)
 
-set(pkgconfig_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
-file(RELATIVE_PATH pc_to_prefix ${pkgconfig_dir} ${CMAKE_INSTALL_PREFIX})
-file(RELATIVE_PATH pc_to_include ${pkgconfig_dir} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
 configure_file(${CMAKE_CURRENT_LIST_DIR}/bulkhead.pc.in ${PROJECT_BINARY_DIR}/bulkhead.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/bulkhead.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT bulkhead-dev)

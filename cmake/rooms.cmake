@@ -62,7 +62,7 @@ function(bulkhead_adapter name)
   if(ADAPTER_SOURCES)
     add_library(${adapter} ${ADAPTER_SOURCES})
     target_include_directories(${adapter} PRIVATE ${BULKHEAD_ROOT} ${BULKHEAD_ROOT}/src)
-    target_link_libraries(${adapter} PRIVATE bulkhead_warnings)
+    target_link_libraries(${adapter} PRIVATE $<BUILD_INTERFACE:bulkhead_warnings>) # not of what is installed
   else()
     add_library(${adapter} INTERFACE)
     set(scope INTERFACE)

@@ -72,7 +72,8 @@ Outcome checkout_beside(Pool& checkout, Pool& analytics, const std::string& repo
   return outcome;
 }
 
-void incident(const std::string& report, std::uint32_t analytics_share) {
+// Whether checkout was as quick beside the reports as without them; everything else is expected here.
+bool isolated(const std::string& report, std::uint32_t analytics_share) {
   const ConnectionOptions connection{.conninfo = Server::get().conninfo()};
   const std::uint32_t total = 8;
   Outcome without, calm, with;
@@ -99,8 +100,14 @@ void incident(const std::string& report, std::uint32_t analytics_share) {
   EXPECT_EQ(calm.refused, 0u);
   EXPECT_EQ(with.refused, 0u);
   EXPECT_GT(with.calls, without.calls);
-  // The noise of a machine that other tests use as well.
-  EXPECT_LT(with.p99, calm.p99 * 5 + 50ms);
+  return with.p99 < calm.p99 * 3 + 10ms;
+}
+
+// Time on a machine that others use as well is measured until it is quiet for a moment.
+void incident(const std::string& report, std::uint32_t analytics_share) {
+  for (int attempt = 0; attempt < 5; ++attempt)
+    if (isolated(report, analytics_share)) return;
+  ADD_FAILURE() << "checkout's p99 was never within the noise";
 }
 
 TEST(PostgresIncident, AReportThatSleepsHurtsOnlyItself) { incident("select pg_sleep(0.7)", 4); }
@@ -308,6 +315,9 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
   while (good == before) std::this_thread::yield();
   callers.clear();
   sampler = {};
+  // Those it has not noticed yet go as soon as it does: a test that waits in vain runs into its time limit.
+  while (ask("select count(*) from pg_stat_activity where application_name = 'chaos'") > allowed)
+    std::this_thread::sleep_for(10ms);
 
   pool.close();
   EXPECT_TRUE(pool.drain(steady_clock::now() + 5s));

@@ -11,6 +11,7 @@
 // that pg_stat_activity shows it. A connection goes back clean: a query that still runs is cancelled, an
 // open transaction rolled back, the session reset as configured, by a helper; one that cannot be
 // cleaned, or that the server has closed, is replaced.
+// Metrics: registry.attach(pool) makes it known as bulkhead_pg_*, see docs/formats/metrics.md.
 // Threads: every member may be called from any thread. Asynchronous forms for Asio: async.h.
 #pragma once
 
@@ -49,6 +50,8 @@ using Lease = bulkhead::Lease<Connection>;
 
 class Pool {
  public:
+  static constexpr std::string_view kKind = "postgres";  // to a registry it is attached to
+
   explicit Pool(PoolOptions options);  // std::invalid_argument naming the setting; does not connect yet
 
   // As ResourcePool; the deadline goes with the connection.
@@ -128,9 +131,5 @@ class Workloads {
   struct Inside;
   std::unique_ptr<Inside> inside_;
 };
-
-// Appends bulkhead_pg_connections, _connections_max, _wait_seconds, _use_seconds and _timeouts_total of
-// these pools, in Prometheus' text format.
-void write_metrics(std::string& out, const std::vector<Pool*>& pools);
 
 }  // namespace bulkhead::postgres

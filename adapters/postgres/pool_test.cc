@@ -4,13 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <thread>
 
+#include "bulkhead/metrics.h"
+#include "bulkhead/registry.h"
 #include "server_test.h"
 
 namespace bulkhead::postgres::tests {
@@ -261,17 +259,47 @@ TEST(PostgresWorkloads, ElasticOnesLendConnectionsAndNeverExceedTheTotalAtTheSer
   EXPECT_NE(shop.group(), nullptr);
 }
 
-TEST(PostgresMetrics, AreWhatPromtoolExpects) {
+TEST(PostgresMetrics, APoolThatIsAttachedIsOnThePageAndPromtoolTakesIt) {
+  Registry registry;
   Pool pool(pool_options("metrics \"quoted\"", 3));
-  (void)pool.acquire();
+  const Attached attached = registry.attach(pool);
+  Metrics metrics;
   std::string text;
-  write_metrics(text, {&pool});
-  EXPECT_THAT(text, HasSubstr("bulkhead_pg_connections{pool=\"metrics \\\"quoted\\\"\",state=\"idle\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("bulkhead_pg_wait_seconds_count{pool=\"metrics \\\"quoted\\\"\"} 1\n"));
-  if (std::system("command -v promtool > /dev/null") != 0) GTEST_SKIP() << "no promtool";
+  metrics.render(text, registry.snapshot(), MetricsFormat::prometheus);
+  const std::string label = R"({pool="metrics \"quoted\"")";
+  for (const char* series : {"_connections{,state=\"used\"}", "_connections{,state=\"idle\"}",
+                             "_connections{,state=\"connecting\"}", "_timeouts_total{}",
+                             "_rejected_total{,reason=\"queue_limit\"}", "_wait_seconds_count{}",
+                             "_use_seconds_bucket{,le=\"+Inf\"}", "_connect_failures_total{}"}) {
+    std::string line = "bulkhead_pg" + std::string(series);
+    line.replace(line.find('{'), 1, label);
+    EXPECT_THAT(text, HasSubstr(line + " 0\n")) << "from the start";
+  }
+  EXPECT_THAT(text, HasSubstr("bulkhead_pg_connections_max" + label + "} 3\n"));
+  {
+    const auto held = pool.acquire();
+    metrics.render(text, registry.snapshot(), MetricsFormat::prometheus);
+    EXPECT_THAT(text, HasSubstr("bulkhead_pg_connections" + label + ",state=\"used\"} 1\n"));
+  }
+  metrics.render(text, registry.snapshot(), MetricsFormat::prometheus);
+  EXPECT_THAT(text, HasSubstr("bulkhead_pg_connections" + label + ",state=\"idle\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("bulkhead_pg_wait_seconds_count" + label + "} 1\n"));
   FILE* promtool = popen("promtool check metrics", "w");
   fwrite(text.data(), 1, text.size(), promtool);
   EXPECT_EQ(pclose(promtool), 0) << text;
+}
+
+TEST(PostgresPool, ADeadlineEndsWithItsLease) {
+  Pool pool(pool_options("stale", 1));
+  const auto past = steady_clock::now() + 100ms;
+  {
+    EXPECT_TRUE((*pool.acquire({.deadline = past}))->query("select 1"));
+  }
+  while (steady_clock::now() < past) std::this_thread::yield();
+  auto next = pool.resources().acquire();  // which sets none
+  ASSERT_TRUE(next);
+  EXPECT_TRUE((*next)->query("select pg_sleep(0.01)"));
+  EXPECT_EQ(pool.snapshot().opened, 1u);
 }
 
 }  // namespace

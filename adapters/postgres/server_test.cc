@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 
 namespace bulkhead::postgres::tests {
@@ -84,6 +85,17 @@ void Server::stop() {
 void Server::restart() {
   stop();
   start();
+}
+
+void Server::configure(const std::string& settings) {
+  std::ofstream(dir_ / "data/postgresql.conf", std::ios::app) << settings;
+  restart();
+}
+void Server::prepend_hba(const std::string& lines) {
+  const auto path = dir_ / "data/pg_hba.conf";
+  std::stringstream before;
+  before << std::ifstream(path).rdbuf();
+  std::ofstream(path) << lines << before.str();
 }
 
 std::string Server::conninfo() const {

@@ -18,7 +18,10 @@ class Server {
   std::string conninfo() const;                            // by unix socket
   std::string tcp_conninfo(std::uint16_t port = 0) const;  // by loopback; another port: a proxy's
   std::uint16_t port() const { return port_; }
-  void restart();  // "fast": all backends are terminated
+  const std::filesystem::path& directory() const { return dir_; }
+  void configure(const std::string& settings);  // adds to postgresql.conf, and restarts
+  void prepend_hba(const std::string& lines);   // to pg_hba.conf, in force with the next start
+  void restart();                               // "fast": all backends are terminated
   void stop();
   void start();
 

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "bulkhead/histogram.h"
 #include "pool.h"
 
 namespace bulkhead::postgres {
@@ -169,84 +168,6 @@ std::uint32_t Workloads::alive() const noexcept {
   std::uint32_t sum = 0;
   for (const auto& pool : inside_->pools) sum += pool->snapshot().alive;
   return sum;
-}
-
-// ---- metrics ----
-
-namespace {
-
-// The buckets of the other histograms, in seconds, printed alike everywhere.
-constexpr std::pair<double, const char*> kBounds[] = {
-    {.0005, "0.0005"}, {.001, "0.001"}, {.0025, "0.0025"}, {.005, "0.005"}, {.01, "0.01"},
-    {.025, "0.025"},   {.05, "0.05"},   {.1, "0.1"},       {.25, "0.25"},   {.5, "0.5"},
-    {1, "1.0"},        {2.5, "2.5"},    {5, "5.0"},        {10, "10.0"}};
-
-std::string label(std::string_view text) {
-  std::string s;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') s += '\\';
-    if (c == '\n')
-      s += "\\n";
-    else
-      s += c;
-  }
-  return s;
-}
-
-void head(std::string& out, std::string_view name, std::string_view type, std::string_view help) {
-  out += "# HELP " + std::string(name) + " " + std::string(help) + "\n# TYPE " + std::string(name) + " " +
-         std::string(type) + "\n";
-}
-
-void histogram(std::string& out, const std::string& name, const std::string& pool,
-               const HistogramCounts& counts) {
-  std::uint64_t below = 0;
-  std::size_t bucket = 0;
-  for (const auto& [bound, text] : kBounds) {
-    while (bucket < HistogramCounts::kBuckets && Histogram::upper_bound(bucket) <= bound * 1e9)
-      below += counts.buckets[bucket++];
-    out += name + "_bucket{pool=\"" + pool + "\",le=\"" + text + "\"} " + std::to_string(below) + "\n";
-  }
-  const std::string all = std::to_string(counts.count());
-  out += name + "_bucket{pool=\"" + pool + "\",le=\"+Inf\"} " + all + "\n";
-  out += name + "_sum{pool=\"" + pool + "\"} " + std::to_string(static_cast<double>(counts.sum) / 1e9) + "\n";
-  out += name + "_count{pool=\"" + pool + "\"} " + all + "\n";
-}
-
-}  // namespace
-
-void write_metrics(std::string& out, const std::vector<Pool*>& pools) {
-  std::vector<std::pair<std::string, ResourceSnapshot>> all;
-  for (const Pool* pool : pools) all.emplace_back(label(pool->name()), pool->snapshot());
-  const auto each = [&](const std::string& name, std::string_view type, std::string_view help, auto write) {
-    head(out, name, type, help);
-    for (const auto& [pool, s] : all) write(name, pool, s);
-  };
-  const auto line = [&](const std::string& name, const std::string& pool, const std::string& more,
-                        std::uint64_t value) {
-    out += name + "{pool=\"" + pool + "\"" + more + "} " + std::to_string(value) + "\n";
-  };
-  each("bulkhead_pg_connections", "gauge", "Connections that count at the server, by what they are doing.",
-       [&](const auto& name, const auto& pool, const auto& s) {
-         line(name, pool, ",state=\"used\"", s.used + s.cleaning);
-         line(name, pool, ",state=\"idle\"", s.idle);
-         line(name, pool, ",state=\"connecting\"", s.opening);
-         line(name, pool, ",state=\"closing\"", s.closing);
-       });
-  each("bulkhead_pg_connections_max", "gauge", "Connections there may be.",
-       [&](const auto& name, const auto& pool, const auto& s) { line(name, pool, "", s.max); });
-  each("bulkhead_pg_pending_requests", "gauge", "Calls that wait for a connection.",
-       [&](const auto& name, const auto& pool, const auto& s) { line(name, pool, "", s.gate.waiting); });
-  each("bulkhead_pg_timeouts_total", "counter", "Calls that waited in vain.",
-       [&](const auto& name, const auto& pool, const auto& s) {
-         line(name, pool, "", s.gate.rejected(Reason::timeout) + s.gate.rejected(Reason::deadline));
-       });
-  each("bulkhead_pg_connect_failures_total", "counter", "Connections that could not be opened.",
-       [&](const auto& name, const auto& pool, const auto& s) { line(name, pool, "", s.open_failures); });
-  each("bulkhead_pg_wait_seconds", "histogram", "How long calls waited for a connection.",
-       [&](const auto& name, const auto& pool, const auto& s) { histogram(out, name, pool, s.wait); });
-  each("bulkhead_pg_use_seconds", "histogram", "How long connections were on loan.",
-       [&](const auto& name, const auto& pool, const auto& s) { histogram(out, name, pool, s.use); });
 }
 
 }  // namespace bulkhead::postgres

@@ -143,6 +143,8 @@ struct PoolOptions {
 
 class Pool {
  public:
+  static constexpr std::string_view kKind = "sqlite";  // to a registry it is attached to
+
   explicit Pool(const PoolOptions& options);
   ResourceResult<Connection> acquire(const AcquireOptions& options = {});
   ResourcePool<Connection>& resources() noexcept { return pool_; }

@@ -9,6 +9,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "bulkhead/metrics.h"
+#include "bulkhead/registry.h"
+
 namespace bulkhead::sqlite {
 namespace {
 
@@ -124,6 +127,38 @@ TEST_F(SqliteDatabase, SlowReportsFillTheReadersButTheWriterGoesOn) {
   ASSERT_TRUE(w) << w.error().message();
   EXPECT_TRUE((*w)->query("insert into t values (1)"));
   stop.request_stop();
+}
+
+TEST_F(SqliteDatabase, ADeadlineEndsWithItsLease) {
+  Database shop(options());
+  const auto past = steady_clock::now() + 20ms;
+  {
+    EXPECT_TRUE((*shop.writer().acquire({.deadline = past}))->run("select 1"));
+  }
+  while (steady_clock::now() < past) std::this_thread::yield();
+  auto next = shop.writer().resources().acquire();  // which sets none
+  ASSERT_TRUE(next);
+  const auto rows = (*next)->query(
+      "with recursive n(i) as (select 1 union all select i + 1 from n where i < 10000) select count(*) from "
+      "n");
+  ASSERT_TRUE(rows) << rows.error().message();
+}
+
+TEST_F(SqliteDatabase, BothPoolsAreKnownToARegistryTheyAreAttachedTo) {
+  Registry registry;
+  Database shop(options());
+  const Attached readers = registry.attach(shop.readers());
+  Attached writer = registry.attach(shop.writer());
+  EXPECT_THROW(registry.attach(shop.writer()), std::invalid_argument);
+  const auto held = shop.readers().acquire();
+  Metrics metrics;
+  std::string page;
+  metrics.render(page, registry.snapshot(), MetricsFormat::prometheus);
+  EXPECT_THAT(page,
+              HasSubstr(R"(bulkhead_resource_things{pool="shop.readers",kind="sqlite",state="used"} 1)"));
+  EXPECT_THAT(page, HasSubstr(R"(bulkhead_resource_things_max{pool="shop.writer",kind="sqlite"} 1)"));
+  writer.detach();
+  EXPECT_EQ(registry.snapshot().resources.size(), 1u);
 }
 
 TEST_F(SqliteDatabase, AFileThatCannotBeOpenedIsTold) {

@@ -26,6 +26,9 @@ class Alive {
 LiveShop::LiveShop(const Story& story, Store& store, Registry& registry)
     : story_(story),
       connections_(store.pool("connections", story.connections, {.max_queue = 10 * story.line})),
+      attached_(registry.attach({.name = "connections",
+                                 .kind = std::string(store.kind()),
+                                 .snapshot = [this] { return connections_->snapshot(); }})),
       queries_(workers_for("queries", story.connections, false)),
       reports_(workers_for("reports", story.connections, true)) {
   database_ = registry.add({.options = {.name = "database",

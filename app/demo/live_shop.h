@@ -48,6 +48,7 @@ class LiveShop {
   const Story story_;
   EventLoop loop_;
   std::unique_ptr<ConnectionPool> connections_;
+  Attached attached_;  // so that metrics tell of them
   std::shared_ptr<Bulkhead> database_;
   std::array<Route, kRoutes> routes_;
   mutable std::mutex mutex_;

@@ -34,6 +34,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -133,6 +134,33 @@ class BulkheadUse {
   std::shared_ptr<Bulkhead> handle_;  // for a thread that uses many at once, or has no marks
 };
 
+namespace registry {
+struct Resources;
+}
+
+// As long as it lives, the registry tells of a pool, see Registry::attach(). It may outlive the registry.
+class [[nodiscard]] Attached {
+ public:
+  Attached() noexcept = default;
+  Attached(Attached&& other) noexcept = default;
+  Attached& operator=(Attached&& other) noexcept {
+    if (this != &other) {
+      detach();
+      all_ = std::move(other.all_);
+      name_ = std::move(other.name_);
+    }
+    return *this;
+  }
+  ~Attached() { detach(); }
+  void detach() noexcept;  // waits for a look that is being taken
+
+ private:
+  friend class Registry;
+  Attached(std::shared_ptr<registry::Resources> all, std::string name) noexcept;
+  std::shared_ptr<registry::Resources> all_;
+  std::string name_;
+};
+
 class Registry {
  public:
   explicit Registry(const RegistryOptions& options = {});
@@ -183,6 +211,18 @@ class Registry {
   Result<BulkheadUse> use_tenant(std::string_view tenants,
                                  std::string_view tenant_id);  // the same, for one call
   std::size_t retire_idle();                                   // in all sets, now; how many
+
+  // Pools of things (resource_pool.h, adapters/postgres ...) are not the registry's, but it can tell of them: in
+  // snapshot(), and so in metrics, health and the control plane. The pool outlives what this gives.
+  // std::invalid_argument if another of that name is attached.
+  Attached attach(ResourceSource source);
+  template <class Pool>
+    requires std::same_as<decltype(std::declval<const Pool&>().snapshot()), ResourceSnapshot>
+  Attached attach(const Pool& pool) {
+    ResourceSource source{.name = std::string(pool.name()), .snapshot = [&pool] { return pool.snapshot(); }};
+    if constexpr (requires { Pool::kKind; }) source.kind = Pool::kKind;
+    return attach(std::move(source));
+  }
 
   // All of it or, if anything is wrong (std::invalid_argument), nothing: everything is tried out first. A snapshot sees
   // all of it or nothing, too. Names, groups and shares need only fit together when it is done.

@@ -18,6 +18,7 @@
 
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/group.h"
+#include "bulkhead/resource_snapshot.h"
 
 namespace bulkhead {
 
@@ -42,9 +43,14 @@ struct RegistrySnapshot {
     std::uint64_t invalid = 0;              // of these two: ids that cannot be a name
     std::optional<BulkheadSnapshot> other;  // the counters of the retired, added up; none: nobody was
   };
+  struct Resource {  // a pool of things, see Registry::attach()
+    std::string name, kind;
+    ResourceSnapshot now;
+  };
   std::vector<Entry> bulkheads;       // by name
   std::vector<GroupSnapshot> groups;  // by name
   std::vector<Tenants> tenants;       // by name
+  std::vector<Resource> resources;    // by name
   std::uint64_t revision = 0;         // grows with every add, update, resize and remove
   TimePoint taken{};
 

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "metrics/labels.h"
+#include "metrics/resources.h"
 
 namespace bulkhead::metrics {
 namespace {
@@ -92,16 +93,15 @@ void write_info(Writer& out, const Page& page) {
 }
 
 void write_rejected(Writer& out, const Page& page) {
-  static const auto reasons = label_texts<Reason, kReasons>("reason");
   for (const Row& row : page.rows)
     for (std::size_t i = 0; i < kReasons; ++i)
-      out.sample(row.critical_labels, reasons[i], row.now->gate.rejected_by_reason[i]);
+      out.sample(row.critical_labels, reason_texts()[i], row.now->gate.rejected_by_reason[i]);
 }
 
 void write_would_reject(Writer& out, const Page& page) {
-  static const auto reasons = label_texts<Reason, kReasons>("reason");
   for (const Row& row : page.rows)
-    for (std::size_t i = 0; i < kReasons; ++i) out.sample(row.labels, reasons[i], row.now->would_reject[i]);
+    for (std::size_t i = 0; i < kReasons; ++i)
+      out.sample(row.labels, reason_texts()[i], row.now->would_reject[i]);
 }
 
 void write_waiting(Writer& out, const Page& page) {
@@ -214,6 +214,7 @@ void write_overflow(Writer& out, const Page& page) {
 }
 
 using B = const BulkheadSnapshot&;
+using R = const ResourceSnapshot&;
 using Member = GroupSnapshot::Member;
 
 constexpr Descriptor kCatalogue[] = {
@@ -443,6 +444,58 @@ constexpr Descriptor kCatalogue[] = {
          for (const auto& [labels, line] : row.lines) out.sample(labels, kEnd, line.active_calls);
      }},
 
+    // Pools of things: PostgreSQL's connections, and all others.
+    {{"bulkhead_pg_connections", gauge, "pool, state",
+      "Connections a pool has, by what they are doing; those being cleaned count as used."},
+     write_states<true>},
+    {{"bulkhead_pg_connections_max", gauge, "pool", "Connections a pool may have."},
+     of_resource<true, &ResourceSnapshot::max>},
+    {{"bulkhead_pg_pending_requests", gauge, "pool", "Calls that wait for a connection."},
+     of_resource<true, [](R r) { return r.gate.waiting; }>},
+    {{"bulkhead_pg_oldest_use_seconds", gauge, "pool",
+      "How long the connection that is on loan for longest has been."},
+     write_oldest<true>},
+    {{"bulkhead_pg_rejected_total", counter, "pool, reason", "Calls that got no connection, by why."},
+     write_lease_rejected<true>},
+    {{"bulkhead_pg_timeouts_total", counter, "pool",
+      "Calls that waited in vain, in line or for a connection to be connected."},
+     of_resource<true, timeouts>},
+    {{"bulkhead_pg_connect_failures_total", counter, "pool", "Connections that could not be made."},
+     of_resource<true, &ResourceSnapshot::open_failures>},
+    {{"bulkhead_pg_opened_total", counter, "pool", "Connections that were opened."},
+     of_resource<true, &ResourceSnapshot::opened>},
+    {{"bulkhead_pg_closed_total", counter, "pool, cause", "Connections that were closed, by why."},
+     write_closed<true>},
+    {{"bulkhead_pg_wait_seconds", histogram, "pool", "How long calls waited for a connection."},
+     write_lease_times<true, &ResourceRow::wait>},
+    {{"bulkhead_pg_use_seconds", histogram, "pool", "How long connections were on loan."},
+     write_lease_times<true, &ResourceRow::use>},
+    {{"bulkhead_resource_things", gauge, "pool, kind, state",
+      "Things a pool has, by what they are doing; those being cleaned count as used."},
+     write_states<false>},
+    {{"bulkhead_resource_things_max", gauge, "pool, kind", "Things a pool may have."},
+     of_resource<false, &ResourceSnapshot::max>},
+    {{"bulkhead_resource_pending_requests", gauge, "pool, kind", "Calls that wait for a thing."},
+     of_resource<false, [](R r) { return r.gate.waiting; }>},
+    {{"bulkhead_resource_oldest_use_seconds", gauge, "pool, kind",
+      "How long the thing that is on loan for longest has been."},
+     write_oldest<false>},
+    {{"bulkhead_resource_rejected_total", counter, "pool, kind, reason", "Calls that got no thing, by why."},
+     write_lease_rejected<false>},
+    {{"bulkhead_resource_timeouts_total", counter, "pool, kind",
+      "Calls that waited in vain, in line or for a thing to be opened."},
+     of_resource<false, timeouts>},
+    {{"bulkhead_resource_open_failures_total", counter, "pool, kind", "Things that could not be opened."},
+     of_resource<false, &ResourceSnapshot::open_failures>},
+    {{"bulkhead_resource_opened_total", counter, "pool, kind", "Things that were opened."},
+     of_resource<false, &ResourceSnapshot::opened>},
+    {{"bulkhead_resource_closed_total", counter, "pool, kind, cause", "Things that were closed, by why."},
+     write_closed<false>},
+    {{"bulkhead_resource_wait_seconds", histogram, "pool, kind", "How long calls waited for a thing."},
+     write_lease_times<false, &ResourceRow::wait>},
+    {{"bulkhead_resource_use_seconds", histogram, "pool, kind", "How long things were on loan."},
+     write_lease_times<false, &ResourceRow::use>},
+
     // Configuration.
     {{"bulkhead_config_last_reload_successful", gauge, "",
       "0 if the file could not be used, and what was in force still is."},
@@ -484,5 +537,10 @@ constexpr Descriptor kCatalogue[] = {
 }  // namespace
 
 std::span<const Descriptor> catalogue() noexcept { return kCatalogue; }
+
+const std::array<std::string, kReasons>& reason_texts() {
+  static const auto reasons = label_texts<Reason, kReasons>("reason");
+  return reasons;
+}
 
 }  // namespace bulkhead::metrics

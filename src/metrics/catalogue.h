@@ -31,8 +31,14 @@ struct TenantsRow {
   std::vector<std::pair<std::string, TopTenants::Line>> lines;  // {bulkhead="orders",tenant="acme"
 };
 
-enum class Overflow : std::uint8_t { bulkhead, group };  // by the first label of a family
-inline constexpr std::array<std::string_view, 2> kOverflowLabels{"bulkhead", "group"};
+struct ResourceRow {
+  std::string labels;  // {pool="checkout", and of those that are not PostgreSQL's also kind
+  const RegistrySnapshot::Resource* resource;
+  std::optional<Times> wait, use;  // none: they are not measured
+};
+
+enum class Overflow : std::uint8_t { bulkhead, group, pool };  // by the first label of a family
+inline constexpr std::array<std::string_view, 3> kOverflowLabels{"bulkhead", "group", "pool"};
 
 // What a page is made from.
 struct Page {
@@ -42,6 +48,7 @@ struct Page {
   std::span<const Row> rows;
   std::span<const GroupRow> groups;
   std::span<const TenantsRow> tenants;
+  std::span<const ResourceRow> resources;
   const std::array<std::uint64_t, kOverflowLabels.size()>& overflow;
 };
 
@@ -50,5 +57,6 @@ struct Descriptor {
   void (*write)(Writer& out, const Page& page);
 };
 std::span<const Descriptor> catalogue() noexcept;
+const std::array<std::string, kReasons>& reason_texts();  // ,reason="timeout"}
 
 }  // namespace bulkhead::metrics

@@ -8,6 +8,7 @@
 #include <concepts>
 
 #include "metrics/labels.h"
+#include "metrics/resources.h"
 
 namespace bulkhead::metrics {
 namespace {
@@ -154,6 +155,41 @@ void write_row(Json& json, const Row& row) {
   json.close('}');
 }
 
+// A factory that fails is worse than a pool that is full.
+std::string_view status(const ResourceSnapshot& now) {
+  if (now.gate.closed) return "closed";
+  if (now.failures > 0) return "failing";
+  return now.gate.in_flight > 0 && now.gate.in_flight >= now.gate.max_concurrent ? "saturated" : "ok";
+}
+
+void write_resource(Json& json, const ResourceRow& row, std::size_t max_label) {
+  const ResourceSnapshot& now = row.resource->now;
+  json.next();
+  json.open('{');
+  json.put("name", clean(row.resource->name, max_label));
+  json.put("kind", clean(row.resource->kind, max_label));
+  json.put("status", status(now));
+  json.put("max", now.max);
+  json.put("used", now.used + now.cleaning);
+  json.put("idle", now.idle);
+  json.put("opening", now.opening);
+  json.put("closing", now.closing);
+  json.put("waiting_calls", now.gate.waiting);
+  json.put("max_queue", now.gate.max_queue);
+  json.put("oldest_use_seconds", std::chrono::duration<double>(now.oldest_lease).count());
+  json.put("rejected", now.gate.rejected());
+  json.put("timeouts", timeouts(now));
+  json.put("opened", now.opened);
+  json.put("closed", now.closed);
+  json.put("open_failures", now.open_failures);
+  if (now.failures > 0) json.put("last_failure", clean(now.last_failure, 1024));
+  if (now.histograms) {
+    write_times(json, "wait_seconds", now.wait);
+    write_times(json, "use_seconds", now.use);
+  }
+  json.close('}');
+}
+
 }  // namespace
 
 void write_health(std::string& out, const Page& page) {
@@ -169,6 +205,7 @@ void write_health(std::string& out, const Page& page) {
     admitted += row.now->gate.admitted;
     rejected += row.now->gate.rejected();
   }
+  for (const ResourceRow& row : page.resources) well &= status(row.resource->now) != "failing";
   const std::uint64_t decided = admitted + rejected;
   json.put("status", std::string_view(well ? "ok" : "degraded"));
   json.put("revision", page.all.revision);
@@ -185,6 +222,12 @@ void write_health(std::string& out, const Page& page) {
   json.open('[');
   for (const Row& row : page.rows) write_row(json, row);
   json.close(']');
+  if (!page.resources.empty()) {
+    json.key("pools");
+    json.open('[');
+    for (const ResourceRow& row : page.resources) write_resource(json, row, page.options.max_label_bytes);
+    json.close(']');
+  }
   if (const auto& config = page.extras.config) {
     json.key("config");
     json.open('{');

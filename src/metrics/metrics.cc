@@ -11,6 +11,7 @@
 #include "metrics/catalogue.h"
 #include "metrics/health.h"
 #include "metrics/labels.h"
+#include "metrics/resources.h"
 #include "metrics/rows.h"
 #include "metrics/top_tenants.h"
 #include "metrics/writer.h"
@@ -21,6 +22,7 @@ namespace {
 using metrics::catalogue;
 using metrics::GroupRow;
 using metrics::kOverflowLabels;
+using metrics::ResourceRow;
 using metrics::TenantsRow;
 using metrics::TopTenants;
 
@@ -45,6 +47,24 @@ std::vector<GroupRow> group_rows(const RegistrySnapshot& all, std::size_t max_la
       std::string labels = row.labels + ",";
       metrics::append_label(labels, "bulkhead", member.name, max_label);
       row.members.push_back({std::move(labels), &member});
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<ResourceRow> resource_rows(const RegistrySnapshot& all, std::size_t max_label) {
+  std::vector<ResourceRow> rows;
+  for (const auto& resource : all.resources) {
+    ResourceRow row{.labels = "{", .resource = &resource, .wait = {}, .use = {}};
+    metrics::append_label(row.labels, "pool", resource.name, max_label);
+    if (resource.kind != metrics::kPostgres) {
+      row.labels += ",";
+      metrics::append_label(row.labels, "kind", resource.kind, max_label);
+    }
+    if (resource.now.histograms) {
+      row.wait = metrics::fold(resource.now.wait);
+      row.use = metrics::fold(resource.now.use);
     }
     rows.push_back(std::move(row));
   }
@@ -102,12 +122,14 @@ void Metrics::render(std::string& page, const RegistrySnapshot& all, MetricsForm
   const metrics::Rows rows = metrics::make_rows(all, state.options);
   const auto groups = group_rows(all, state.options.max_label_bytes);
   const auto tenants = state.tenants_rows(all);
+  const auto resources = resource_rows(all, state.options.max_label_bytes);
   const metrics::Page content{.all = all,
                               .extras = extras,
                               .options = state.options,
                               .rows = rows.rows,
                               .groups = groups,
                               .tenants = tenants,
+                              .resources = resources,
                               .overflow = state.overflow};
   if (format == MetricsFormat::json) return write_health(page, content);
 

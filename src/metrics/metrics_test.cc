@@ -306,6 +306,22 @@ TEST(Metrics, ThePagesMemoryIsUsedAgain) {
   EXPECT_EQ(page, first);
 }
 
+TEST(Metrics, APoolThatCannotOpenWhatItLendsIsADegradedProcess) {
+  Registry registry;
+  ResourceSnapshot now;
+  Attached attached = registry.attach({.name = "db", .kind = "postgres", .snapshot = [&] { return now; }});
+  Metrics metrics;
+  EXPECT_THAT(render(metrics, registry.snapshot(), MetricsFormat::json), HasSubstr(R"({"status":"ok")"));
+  now.failures = 2, now.last_failure = "connection \"refused\"";
+  const std::string page = render(metrics, registry.snapshot(), MetricsFormat::json);
+  EXPECT_THAT(page, HasSubstr(R"({"status":"degraded")"));
+  EXPECT_THAT(page, HasSubstr(R"("name":"db","kind":"postgres","status":"failing")"));
+  EXPECT_THAT(page, HasSubstr(R"("last_failure":"connection \"refused\"")"));
+  attached.detach();
+  EXPECT_THAT(render(metrics, registry.snapshot(), MetricsFormat::json), Not(HasSubstr("pools")));
+  EXPECT_THROW(registry.attach({.name = "db"}), std::invalid_argument) << "nobody to ask";
+}
+
 TEST(Metrics, PagesAreMadeWhileCallsGoOnAndFromSeveralThreads) {
   SampleRegistry sample;
   Metrics metrics{{.top_tenants = 3}};

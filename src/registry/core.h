@@ -62,6 +62,14 @@ class Key {
   std::size_t set_size_, size_;
 };
 
+// The pools that are attached. Under the mutex, also while one of them is looked at.
+struct Resources {
+  std::vector<RegistrySnapshot::Resource> snapshot() const;
+
+  mutable std::mutex mutex;
+  std::map<std::string, ResourceSource, std::less<>> sources;
+};
+
 }  // namespace registry
 
 // Invariants
@@ -134,6 +142,7 @@ struct Registry::Core {
   std::map<std::string, std::shared_ptr<Group>, std::less<>> groups;
   std::vector<std::shared_ptr<Bulkhead>> leaving;  // removed, and not yet idle
   std::atomic<std::uint64_t> revision{0};
+  const std::shared_ptr<registry::Resources> resources = std::make_shared<registry::Resources>();
 };
 
 }  // namespace bulkhead

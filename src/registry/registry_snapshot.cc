@@ -51,6 +51,7 @@ RegistrySnapshot Registry::snapshot() const {
     entry.now = entry.bulkhead->snapshot();
   }
   for (const auto& group : groups) s.groups.push_back(group->snapshot());
+  s.resources = core.resources->snapshot();
   return s;
 }
 

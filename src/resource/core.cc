@@ -169,6 +169,7 @@ ResourceSnapshot ResourceCore::snapshot() const {
   s.invalid = count_.invalid.load(std::memory_order_relaxed);
   s.surplus = count_.surplus.load(std::memory_order_relaxed);
   s.failing_calls = count_.failing_calls.load(std::memory_order_relaxed);
+  s.histograms = settings_.histograms;
   s.timeouts = count_.timeouts.load(std::memory_order_relaxed);
   if (times_) {
     s.wait = times_->wait.counts();

@@ -6,6 +6,7 @@
 //   metrics.render(page, sample.registry.snapshot(), format);
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -36,6 +37,19 @@ class SampleRegistry {
     registry.define_tenants(
         {.name = "orders", .each = {.max_concurrent = 3}, .max_tenants = 2, .idle_after = 1min});
     for (const char* id : {"acme", R"(we"ird\)"}) static_cast<void>(registry.tenant("orders", id));
+    // Of pools a registry only knows what they tell, so here they tell it themselves.
+    pools[0] = registry.attach({.name = "connections", .kind = "postgres", .snapshot = [] {
+                                  ResourceSnapshot now;
+                                  now.max = 10, now.alive = 4;
+                                  now.used = now.idle = now.opening = now.cleaning = 1;
+                                  now.opened = 7, now.closed = 3, now.broken = 2, now.expired = 1;
+                                  now.timeouts = 5, now.open_failures = 6;
+                                  now.gate.waiting = 2, now.gate.rejected_by_reason[0] = 9;
+                                  now.oldest_lease = 1500ms, now.histograms = true;
+                                  return now;
+                                }});
+    pools[1] =
+        registry.attach({.name = "buffers", .kind = "", .snapshot = [] { return ResourceSnapshot{}; }});
   }
 
   // The figures that follow are in the golden pages.
@@ -74,6 +88,7 @@ class SampleRegistry {
 
   ManualClock clock;
   Registry registry{{.clock = &clock, .seed = 1}};
+  std::array<Attached, 2> pools;
   Call borrowed;
 };
 

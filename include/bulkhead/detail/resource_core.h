@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "bulkhead/gate.h"
-#include "bulkhead/histogram.h"
+#include "bulkhead/resource_snapshot.h"
 
 namespace bulkhead {
 
@@ -52,25 +52,6 @@ struct ResourceError {
   bool failed() const noexcept { return !rejection; }
   // bulkhead "db" cannot open: connection refused (3 failures in a row), next try in 400 ms
   std::string message() const;
-};
-
-struct ResourceSnapshot {
-  Snapshot gate;  // in_flight: things on loan, and callers who are about to get theirs
-  std::uint32_t max = 0, min_idle = 0;
-  // Of one instant, together `alive`. cleaning: given back, being reset before they can be lent again.
-  std::uint32_t alive = 0, used = 0, idle = 0, opening = 0, cleaning = 0, closing = 0;
-  std::uint32_t most_alive = 0;  // ever
-  std::uint64_t opened = 0, closed = 0;
-  // Why they were closed.
-  std::uint64_t broken = 0, expired = 0, idled_out = 0, invalid = 0, surplus = 0;
-  std::uint64_t open_failures = 0;
-  std::uint64_t failing_calls = 0;  // answered with ResourceError::failed
-  std::uint64_t timeouts = 0;       // had a place, but got no thing in time
-  std::uint32_t failures = 0;       // of the factory, in a row, now
-  std::string last_failure;
-  std::chrono::nanoseconds retry_after{};
-  std::chrono::nanoseconds oldest_lease{};
-  HistogramCounts wait, use, open;  // empty unless ResourceOptions::histograms
 };
 
 class ResourceBudget;

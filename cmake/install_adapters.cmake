@@ -1,0 +1,62 @@
+# The adapters that are built, as components of the package: find_package(bulkhead CONFIG COMPONENTS postgres) gives
+# bulkhead::postgres, and looks for libpq only then; pkg-config knows each as bulkhead-postgres. They belong to bulkhead-dev.
+#
+# What a user may include is named here; the other headers of an adapter are its own.
+
+# bulkhead_install_adapter(postgres HEADERS pool.h [NEEDS asio] [FIND "find_dependency(PostgreSQL)"] [PC libpq])
+function(bulkhead_install_adapter name)
+  cmake_parse_arguments(PARSE_ARGV 1 ADAPTER "" "" "HEADERS;NEEDS;FIND;PC")
+  set(adapter bulkhead_${name})
+  if(NOT TARGET ${adapter})
+    return()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY BULKHEAD_COMPONENTS ${name})
+  get_target_property(type ${adapter} TYPE)
+  set_target_properties(${adapter} PROPERTIES EXPORT_NAME ${name})
+  if(NOT type STREQUAL INTERFACE_LIBRARY)
+    set_target_properties(${adapter} PROPERTIES VERSION ${PROJECT_VERSION}
+      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    set(pc_library "-L\${libdir} -l${adapter}")
+  endif()
+  install(TARGETS ${adapter} EXPORT bulkhead-${name}-targets
+    ARCHIVE COMPONENT bulkhead-dev
+    LIBRARY COMPONENT bulkhead-dev)
+  install(EXPORT bulkhead-${name}-targets NAMESPACE bulkhead:: DESTINATION ${package_dir} COMPONENT bulkhead-dev)
+  foreach(header ${ADAPTER_HEADERS})
+    cmake_path(GET header PARENT_PATH below)
+    install(FILES ${PROJECT_SOURCE_DIR}/adapters/${name}/${header} COMPONENT bulkhead-dev
+      DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bulkhead/adapters/${name}/${below})
+  endforeach()
+
+  set(text "include(CMakeFindDependencyMacro)\n")
+  set(pc_requires bulkhead ${ADAPTER_PC})
+  foreach(other ${ADAPTER_NEEDS})
+    string(APPEND text "include(\${CMAKE_CURRENT_LIST_DIR}/bulkhead-${other}.cmake)\n")
+    list(APPEND pc_requires bulkhead-${other})
+  endforeach()
+  foreach(line ${ADAPTER_FIND})
+    string(APPEND text "${line}\n")
+  endforeach()
+  string(APPEND text "include(\${CMAKE_CURRENT_LIST_DIR}/bulkhead-${name}-targets.cmake)\n")
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/bulkhead-${name}.cmake CONTENT "${text}" @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/bulkhead-${name}.cmake DESTINATION ${package_dir} COMPONENT bulkhead-dev)
+
+  list(JOIN pc_requires ", " pc_requires)
+  set(pc_name bulkhead-${name})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/adapter.pc.in ${PROJECT_BINARY_DIR}/bulkhead-${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/bulkhead-${name}.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT bulkhead-dev)
+endfunction()
+
+set(boost "find_dependency(Boost 1.81)")
+bulkhead_install_adapter(asio HEADERS async_acquire.h async_execute.h async_submit.h detail/operation.h FIND "${boost}")
+bulkhead_install_adapter(yaml HEADERS yaml.h FIND "find_dependency(yaml-cpp)" PC yaml-cpp)
+bulkhead_install_adapter(watch HEADERS file_watch.h)
+bulkhead_install_adapter(postgres HEADERS async.h connection.h pool.h FIND "find_dependency(PostgreSQL)" "${boost}" PC libpq)
+bulkhead_install_adapter(sqlite HEADERS database.h FIND "find_dependency(SQLite3)" PC sqlite3)
+bulkhead_install_adapter(beast HEADERS server.h session.h NEEDS asio FIND "${boost}")
+bulkhead_install_adapter(httplib HEADERS server.h PC cpp-httplib
+  FIND "find_dependency(PkgConfig)" "pkg_check_modules(cpp_httplib REQUIRED QUIET IMPORTED_TARGET cpp-httplib)")
+bulkhead_install_adapter(control HEADERS server.h FIND "${boost}" "find_dependency(OpenSSL)" PC openssl)
+get_property(bulkhead_components GLOBAL PROPERTY BULKHEAD_COMPONENTS)
+list(JOIN bulkhead_components " " bulkhead_components)
