@@ -10,6 +10,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <coroutine>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -55,6 +56,20 @@ struct Job {
     void return_void() noexcept {}
     [[noreturn]] void unhandled_exception() noexcept { std::terminate(); }
   };
+};
+
+// Counts a coroutine for as long as its frame lives.
+class Alive {
+ public:
+  explicit Alive(std::atomic<std::uint32_t>& jobs) noexcept : jobs_(jobs) {
+    jobs_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Alive() { jobs_.fetch_sub(1, std::memory_order_release); }  // finished() sees all that was counted
+  Alive(const Alive&) = delete;
+  Alive& operator=(const Alive&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& jobs_;
 };
 
 // Lives in the frame of the coroutine that awaits it.

@@ -10,17 +10,6 @@ namespace {
 using std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-class Alive {
- public:
-  explicit Alive(std::atomic<std::uint32_t>& jobs) noexcept : jobs_(jobs) { jobs_.fetch_add(1); }
-  ~Alive() { jobs_.fetch_sub(1); }
-  Alive(const Alive&) = delete;
-  Alive& operator=(const Alive&) = delete;
-
- private:
-  std::atomic<std::uint32_t>& jobs_;
-};
-
 }  // namespace
 
 LiveShop::LiveShop(const Story& story, Store& store, Registry& registry)

@@ -14,20 +14,6 @@ std::uint64_t since(TimePoint start, TimePoint end) noexcept {
   return end > start ? static_cast<std::uint64_t>((end - start).count()) : 0;
 }
 
-// Counts a coroutine for as long as its frame lives.
-class Alive {
- public:
-  explicit Alive(std::atomic<std::uint32_t>& jobs) noexcept : jobs_(jobs) {
-    jobs_.fetch_add(1, std::memory_order_relaxed);
-  }
-  ~Alive() { jobs_.fetch_sub(1, std::memory_order_release); }  // finished() sees all that was counted
-  Alive(const Alive&) = delete;
-  Alive& operator=(const Alive&) = delete;
-
- private:
-  std::atomic<std::uint32_t>& jobs_;
-};
-
 std::vector<std::unique_ptr<ConnectionPool>> pools_of(const Story& story, Store& store, Bulkheads bulkheads,
                                                       EventLoop& loop) {
   const auto gate = [&](std::uint32_t line) {
