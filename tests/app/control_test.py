@@ -2,13 +2,13 @@
 import json
 import os
 import re
-import shutil
 import subprocess
+import tempfile
 import time
 import unittest
 
 import program
-from servers import Demo
+from servers import Demo, ask
 
 
 class Interface(unittest.TestCase):
@@ -110,40 +110,70 @@ class Commands(unittest.TestCase):
         self.assertEqual(json.loads(program.run("version", "--json").stdout)["name"], "bulkhead")
 
 
-@unittest.skipUnless(shutil.which("tmux"), "needs tmux")
+class Terminal:
+    """A command in a terminal of tmux's."""
+
+    def __init__(self, case, command):
+        self.case = case
+        self.server = ["tmux", "-L", "bulkhead-" + str(os.getpid())]
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "30", command + "; echo left with $?; sleep 30")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.tmux("kill-server")
+
+    def tmux(self, *arguments):
+        return subprocess.run([*self.server, *arguments], capture_output=True, text=True, timeout=20)
+
+    def keys(self, *keys):
+        self.tmux("send-keys", *keys)
+
+    def shows(self, text, without=None):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            screen = self.tmux("capture-pane", "-p", "-J").stdout
+            if text in screen and (without is None or without not in screen):
+                return screen
+            time.sleep(0.1)
+        self.case.fail(f"{text!r} does not appear:\n{screen}")
+
+
 class Top(unittest.TestCase):
     def test_keys_sort_filter_resize_and_quit(self):
-        with Demo() as demo:
-            server = ["tmux", "-L", "bulkhead-" + str(os.getpid())]
+        with Demo() as demo, Terminal(self, f"{program.PROGRAM} top --admin {demo.socket}") as terminal:
+            terminal.shows("analytics")
+            terminal.keys("s")
+            terminal.shows("sort: utilization")
+            terminal.keys("/", "check", "Enter")
+            terminal.shows("checkout", without="analytics")
+            terminal.keys("+")
+            terminal.shows("limit 50 -> 55 for 15m; reason:")
+            terminal.keys("busy", "Enter")
+            terminal.shows("checkout: limit 50 -> 55", without="reason:")
+            self.assertEqual(demo.get("/v1/bulkheads/checkout")["limit"], 55)
+            terminal.keys("q")
+            terminal.shows("left with 0")
 
-            def tmux(*arguments):
-                return subprocess.run([*server, *arguments], capture_output=True, text=True, timeout=20)
 
-            def screen_with(text, without=None):
-                deadline = time.monotonic() + 20
-                while time.monotonic() < deadline:
-                    screen = tmux("capture-pane", "-p").stdout
-                    if text in screen and (without is None or without not in screen):
-                        return screen
-                    time.sleep(0.1)
-                self.fail(f"{text!r} does not appear:\n{screen}")
+class Keys(unittest.TestCase):
+    def test_the_demo_is_made_slow_and_stripped_of_its_bulkheads_by_keys(self):
+        with tempfile.TemporaryDirectory(prefix="bulkhead-") as directory:
+            path = directory + "/admin.sock"
+            with Terminal(self, f"{program.PROGRAM} demo --serve --listen 127.0.0.1:0 --unix-socket {path}") as terminal:
+                terminal.shows("Keys: s makes analytics slow")
 
-            try:
-                tmux("-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "30", f"{program.PROGRAM} top --admin {demo.socket}; echo left; sleep 30")
-                screen_with("analytics")
-                tmux("send-keys", "s")
-                screen_with("sort: utilization")
-                tmux("send-keys", "/", "check", "Enter")
-                screen_with("checkout", without="analytics")
-                tmux("send-keys", "+")
-                screen_with("limit 50 -> 55 for 15m; reason:")
-                tmux("send-keys", "busy", "Enter")
-                screen_with("checkout: limit 50 -> 55", without="reason:")
-                self.assertEqual(demo.get("/v1/bulkheads/checkout")["limit"], 55)
-                tmux("send-keys", "q")
-                screen_with("left")
-            finally:
-                tmux("kill-server")
+                def switches():
+                    return {s["name"]: s["on"] for s in json.loads(ask(path, "GET", "/v1/switches")[1])["switches"]}
+                self.assertEqual(switches(), {"slow-analytics": False, "bulkheads": True})
+                terminal.keys("s")
+                terminal.shows("analytics is slow, bulkheads are on")
+                terminal.keys("b")
+                terminal.shows("analytics is slow, bulkheads are off")
+                self.assertEqual(switches(), {"slow-analytics": True, "bulkheads": False})
+                terminal.keys("q")
+                terminal.shows("left with 0")
 
 
 if __name__ == "__main__":

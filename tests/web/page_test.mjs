@@ -176,6 +176,7 @@ test('a lost connection is shown, numbers are frozen, and it recovers by itself'
   const page = await open(browser, own.url);
   await live(page);
   await own.stop();
+  await page.waitForSelector('#age[data-level="warn"]'); // stale, before it is frozen
   await page.locator('#veil').getByText(/No data for \d+s/).waitFor({ timeout: 15_000 });
   await page.locator('#veil').getByText(/These numbers are of \d\d:\d\d:\d\d/).waitFor();
   assert.equal(await page.locator('body').getAttribute('data-frozen'), '');
