@@ -3,6 +3,7 @@
 #include <atomic>
 #include <random>
 
+#include "bulkhead/resource_pool.h"
 #include "routes.h"
 #include "world_test.h"
 
@@ -47,21 +48,20 @@ TEST(Control, ShowsWhatTheBulkheadsAreDoing) {
 }
 
 TEST(Control, ShowsPoolsAsTheyAre) {
-  World w;
+  Registry registry;
   ResourcePool<int> pool({.name = "orders",
                           .max = 3,
                           .open = [](const Opening&) { return std::expected<int, std::string>(7); },
                           .maintenance = Maintenance::by_hand});
-  w.options.pools = [&] {
-    return std::vector<PoolStatus>{
-        {.name = "orders", .kind = "postgres", .now = pool.snapshot(), .server_limit = 100}};
-  };
+  const auto attached = registry.attach(pool);
   const auto lease = pool.acquire({});
   ASSERT_TRUE(lease);
+  World w;
+  w.server = std::make_unique<Server>(registry, w.options);
   const json::value shown = w.get("/v1/snapshot").json().at("pools").as_array().at(0);
   EXPECT_EQ(number(shown.at("used")), 1);
   EXPECT_EQ(number(shown.at("max")), 3);
-  EXPECT_EQ(number(shown.at("server_limit")), 100);
+  EXPECT_EQ(shown.at("name").as_string(), "orders");
 }
 
 // What each caller gets from each route, by the table that also makes the OpenAPI document.

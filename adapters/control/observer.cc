@@ -78,15 +78,13 @@ json::object group_json(const GroupSnapshot& group) {
           {"free", group.free}, {"members", std::move(members)}, {"loans", std::move(loans)}};
 }
 
-json::object pool_json(const PoolStatus& pool) {
+json::object pool_json(const RegistrySnapshot::Resource& pool) {
   const ResourceSnapshot& now = pool.now;
-  json::object o{{"name", pool.name},      {"kind", pool.kind},         {"used", now.used},
-                 {"idle", now.idle},       {"connecting", now.opening}, {"waiting", now.gate.waiting},
-                 {"max", now.max},         {"wait_p99", nullptr},       {"oldest_use", nullptr},
-                 {"server_limit", nullptr}};
+  json::object o{{"name", pool.name}, {"kind", pool.kind},         {"used", now.used},
+                 {"idle", now.idle},  {"connecting", now.opening}, {"waiting", now.gate.waiting},
+                 {"max", now.max},    {"wait_p99", nullptr},       {"oldest_use", nullptr}};
   if (now.wait.count() > 0) o["wait_p99"] = seconds(now.wait.quantile(0.99));
   if (now.used > 0) o["oldest_use"] = seconds(static_cast<std::uint64_t>(now.oldest_lease.count()));
-  if (pool.server_limit > 0) o["server_limit"] = pool.server_limit;
   return o;
 }
 
@@ -326,8 +324,7 @@ json::object Observer::frame_json(const RegistrySnapshot& all, const std::vector
                                    {"overflowed", t.overflowed},
                                    {"refused", t.refused}});
   json::array pools;
-  if (options_.pools)
-    for (const PoolStatus& pool : options_.pools()) pools.push_back(pool_json(pool));
+  for (const auto& pool : all.resources) pools.push_back(pool_json(pool));
   json::array switches;
   for (const Switch& s : options_.switches)
     switches.push_back(json::object{{"name", s.name}, {"title", s.title}, {"on", s.is_on()}});

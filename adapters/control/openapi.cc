@@ -51,7 +51,7 @@ constexpr std::string_view kSchemas = R"json({
         "file": {"type": ["string", "null"]}, "overrides": {"type": "integer"}, "error": {"type": ["string", "null"]}}},
       "bulkheads": {"type": "array", "items": {"$ref": "#/components/schemas/Bulkhead"}},
       "groups": {"type": "array", "items": {"type": "object", "required": ["name", "total", "in_flight", "free", "members", "loans"]}},
-      "pools": {"type": "array", "items": {"type": "object", "required": ["name", "kind", "used", "idle", "connecting", "waiting", "max", "wait_p99", "oldest_use", "server_limit"]}},
+      "pools": {"type": "array", "items": {"type": "object", "required": ["name", "kind", "used", "idle", "connecting", "waiting", "max", "wait_p99", "oldest_use"]}},
       "tenants": {"type": "array", "items": {"type": "object", "required": ["name", "live", "max", "created", "retired", "overflowed", "refused"]}},
       "switches": {"type": "array"}, "events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}}}},
   "History": {"type": "object", "required": ["end", "step", "count", "bulkheads", "changes"], "properties": {"end": {"type": "number"}, "step": {"type": "integer"},

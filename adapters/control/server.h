@@ -29,7 +29,6 @@
 
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/registry.h"
-#include "bulkhead/resource_pool.h"
 
 namespace bulkhead::control {
 
@@ -79,13 +78,6 @@ struct ConfigFile {
   std::function<std::string(std::string_view bulkhead, std::string_view setting)> source{};
 };
 
-// A pool of connections or other things, to be shown beside the bulkheads.
-struct PoolStatus {
-  std::string name{}, kind{};  // "orders", "postgres"
-  ResourceSnapshot now{};
-  std::uint32_t server_limit = 0;  // what the server allows in all; 0: unknown
-};
-
 // Something else of the program that operators may switch on and off.
 struct Switch {
   std::string name, title;
@@ -120,7 +112,6 @@ struct ServerOptions {
 
   ConfigFile config{};
   std::vector<Switch> switches{};
-  std::function<std::vector<PoolStatus>()> pools{};  // called every second: must be quick
   std::vector<Asset> assets{};
   std::function<std::string()> not_ready{};  // "": ready; else why not, for /readyz
   Clock* clock = nullptr;                    // of the overrides' ends; default: Clock::steady()

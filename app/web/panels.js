@@ -87,7 +87,7 @@ export function pools(view) {
     h('thead', {}, h('tr', {}, ...['Pool', 'In use', 'Idle', 'Waiting', 'Wait p99', 'Oldest use'].map((t, i) =>
       h('th', { scope: 'col', class: i > 1 ? 'num' : null }, t)))),
     h('tbody', {}, ...view.pools.map((p) => h('tr', {},
-      h('td', {}, h('div', { class: 'name' }, h('strong', {}, p.name), h('small', {}, p.serverLimit ? `${p.kind} · server allows ${count(p.serverLimit)}` : p.kind))),
+      h('td', {}, h('div', { class: 'name' }, h('strong', {}, p.name), h('small', {}, p.kind))),
       h('td', {}, h('div', { class: 'meter' }, h('div', { class: 'track', 'aria-hidden': 'true' }, bar(p.max ? p.used / p.max : 0, 'a')),
         h('span', {}, `${count(p.used)}/${count(p.max)}${p.connecting ? ` (${p.connecting} connecting)` : ''}`))),
       h('td', { class: 'num' }, count(p.idle)), h('td', { class: 'num' }, count(p.waiting)), h('td', { class: 'num' }, latency(p.waitP99)),

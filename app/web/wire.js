@@ -97,7 +97,7 @@ function toGroup(g) {
 function toPool(p) {
   return { name: text(p.name), kind: text(p.kind), used: number(p.used), idle: number(p.idle),
            connecting: number(p.connecting), waiting: number(p.waiting), max: number(p.max), waitP99: orNull(p.wait_p99),
-           oldestUse: orNull(p.oldest_use), serverLimit: orNull(p.server_limit) };
+           oldestUse: orNull(p.oldest_use) };
 }
 
 // Bulkheads of tenants come and go by the thousand: they are not rows, the busiest are listed with their template.

@@ -67,9 +67,6 @@ class Shop {
   }
 
   bulkhead::Registry& registry() { return registry_; }
-  std::vector<bulkhead::control::PoolStatus> pools() const {
-    return {{.name = "stock", .kind = "connections", .now = stock_.snapshot(), .server_limit = 100}};
-  }
   bool slow() const { return slow_; }
   void set_slow(bool on) { slow_ = on; }
 
@@ -175,6 +172,7 @@ class Shop {
        .min_idle = 4,
        .open = [](const bulkhead::Opening&) { return std::expected<int, std::string>(1); },
        .histograms = true}};
+  bulkhead::Attached attached_ = registry_.attach(stock_);
   std::vector<Dependency> all_;
   std::atomic<bool> slow_ = false;
   std::mutex mutex_;
@@ -210,7 +208,6 @@ int main(int argc, char** argv) {
                                                   .title = "Slow analytics",
                                                   .is_on = [&] { return shop.slow(); },
                                                   .set = [&](bool on) { shop.set_slow(on); }}},
-                                    .pools = [&] { return shop.pools(); },
                                     .assets = dashboard()});
   std::printf("%s/ui/\n", server.url().c_str());
   std::fflush(stdout);
