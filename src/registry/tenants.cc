@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/sync_point.h"
 #include "base/text.h"
 #include "registry/names.h"
 
@@ -133,6 +134,7 @@ std::vector<std::unique_ptr<Node>> retire(NameTable& table, TenantSet& set, Time
   if (idle.empty()) return {};
 
   // Once parked and the readers gone, nobody can get a handle: what is not in use now stays so.
+  base::sync_point("retire.before_park");
   for (Node* const node : idle) table.park(*node);
   table.wait();
   marked = table.readers().marked();

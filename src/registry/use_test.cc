@@ -16,6 +16,7 @@
 #include "bulkhead/manual_clock.h"
 #include "bulkhead/registry.h"
 #include "registry/name_table.h"
+#include "tests/support/sync_points.h"
 
 namespace bulkhead {
 namespace {
@@ -147,6 +148,24 @@ TEST_F(UseTest, NoTenantIsRetiredWhileItIsUsed) {
   registry.retire_idle();  // it was used until now
   clock.advance(1min);
   EXPECT_EQ(registry.retire_idle(), 1u);
+}
+
+TEST_F(UseTest, WhoComesWhileATenantIsAboutToBeRetiredKeepsIt) {
+  registry.define_tenants({.name = "t", .each = {}, .idle_after = 60s});
+  (void)registry.tenant("t", "a");
+  registry.retire_idle();
+  clock.advance(2min);
+  tests::SyncPoints points;
+  points.hold("sweeper", "retire.before_park");
+  std::size_t retired = 99;
+  std::jthread sweeper = tests::named("sweeper", [&] { retired = registry.retire_idle(); });
+  points.until_held("sweeper");  // nobody had it when it looked
+  const BulkheadUse use = registry.use("t/a");
+  points.let_go("sweeper");
+  sweeper.join();
+  EXPECT_EQ(retired, 0u);
+  EXPECT_EQ(registry.find("t/a").get(), use.get());
+  EXPECT_EQ(use->execute([] { return 1; }).value(), 1);
 }
 
 TEST_F(UseTest, ATenantWithoutRoomIsToldWhy) {
