@@ -18,6 +18,8 @@
 #include <string_view>
 #include <thread>
 
+#include "shop.h"
+
 namespace asio = boost::asio;
 namespace wire = boost::beast::http;
 using bulkhead::beast::Context;
@@ -54,17 +56,11 @@ asio::awaitable<Response> handle(const Request& request, Context& context) {
 }
 
 int main(int argc, char** argv) {
-  bulkhead::Registry registry;
-  registry.add({.options = {.name = "shop", .max_concurrent = 64, .max_queue = 256, .max_wait = 1s},
-                .criticality = bulkhead::Priority::critical});
-  registry.add({.options = {.name = "reports", .max_concurrent = 2, .max_queue = 2, .max_wait = 10s}});
-  bulkhead::http::Guard guard(registry,
-                              {.routes = {{.path = "/reports", .bulkhead = "reports", .max_timeout = 30s},
-                                          {.path = "/", .bulkhead = "shop"}}});
+  Shop shop;
 
   const bool check = argc > 1 && std::string_view(argv[1]) == "--check";
   const auto port = static_cast<std::uint16_t>(argc > 1 && !check ? std::atoi(argv[1]) : 0);
-  bulkhead::beast::Server server(guard, {.port = port, .threads = 2}, handle);
+  bulkhead::beast::Server server(shop.guard, {.port = port, .threads = 2}, handle);
   std::printf("listening on http://127.0.0.1:%d\n", server.port());
   std::fflush(stdout);
 

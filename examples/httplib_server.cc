@@ -10,19 +10,15 @@
 #include <string_view>
 #include <thread>
 
+#include "shop.h"
+
 using namespace std::chrono_literals;
 using bulkhead::httplib::Server;
 
 int main(int argc, char** argv) {
-  bulkhead::Registry registry;
-  registry.add({.options = {.name = "shop", .max_concurrent = 64, .max_queue = 256, .max_wait = 1s},
-                .criticality = bulkhead::Priority::critical});
-  registry.add({.options = {.name = "reports", .max_concurrent = 2, .max_queue = 2, .max_wait = 10s}});
-  bulkhead::http::Guard guard(registry,
-                              {.routes = {{.path = "/reports", .bulkhead = "reports", .max_timeout = 30s},
-                                          {.path = "/", .bulkhead = "shop"}}});
+  Shop shop;
 
-  Server server(guard);
+  Server server(shop.guard);
   server.Get("/", [](const auto&, auto& response) { response.set_content("hello\n", "text/plain"); });
   server.Get(R"(/reports/(\d+))", [](const auto& request, auto& response) {  // a slow dependency
     const std::stop_token stop = Server::stop_token();  // no need to go on when nobody waits for it

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "bulkhead/manual_clock.h"
+#include "counting_test.h"
 
 namespace bulkhead {
 namespace {
@@ -234,27 +235,6 @@ TEST_F(AsioAcquire, AStrandIsKept) {
   threads.join();
   EXPECT_EQ(inside, kCalls);
 }
-
-// Counts what it has given, and where.
-template <class T>
-struct Counting {
-  using value_type = T;
-  int* live;
-  int* total;
-  Counting(int* l, int* t) : live(l), total(t) {}
-  template <class U>
-  Counting(const Counting<U>& other) : live(other.live), total(other.total) {}
-  T* allocate(std::size_t n) {
-    ++*live;
-    ++*total;
-    return std::allocator<T>().allocate(n);
-  }
-  void deallocate(T* p, std::size_t n) {
-    --*live;
-    std::allocator<T>().deallocate(p, n);
-  }
-  friend bool operator==(const Counting&, const Counting&) = default;
-};
 
 TEST_F(AsioAcquire, UsesTheHandlersAllocatorAndHasGivenAllBackWhenTheHandlerRuns) {
   int live = 0, total = 0, live_inside = -1;

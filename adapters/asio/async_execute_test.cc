@@ -2,13 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/asio/bind_allocator.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/deferred.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
@@ -17,8 +20,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "async_acquire.h"
 #include "async_submit.h"
-#include "bulkhead/manual_clock.h"
+#include "counting_test.h"
 
 namespace bulkhead {
 namespace {
@@ -230,6 +234,93 @@ TEST_F(AsioExecute, AnIoContextThatGoesGivesThePlaceBackInEveryPhase) {
     EXPECT_EQ(bulkhead.snapshot().gate.waiting, 0u);
     EXPECT_EQ(alive.use_count(), 1) << run;
   }
+}
+
+// ---- what Asio expects of every operation ----
+
+// Each operation takes a token; what it gives is 1 in the end.
+class AsioOperations : public testing::Test {
+ protected:
+  auto submit(auto&& token) {
+    return async_submit(io.get_executor(), pool, [] { return 1; }, {}, std::forward<decltype(token)>(token));
+  }
+  auto execute(auto&& token) {
+    return async_execute(
+        io.get_executor(), bulkhead, [] { return 1; }, {}, std::forward<decltype(token)>(token));
+  }
+  auto acquire(auto&& token) {
+    return async_acquire(io.get_executor(), bulkhead, AcquireOptions{}, std::forward<decltype(token)>(token));
+  }
+  void run() {
+    io.run();
+    io.restart();
+  }
+  Pool pool{{.name = "work", .threads = 1, .max_queue = 8}};
+  Bulkhead bulkhead{{.name = "pay", .max_concurrent = 8}};
+  asio::io_context io;
+};
+
+TEST_F(AsioOperations, TakeEveryCompletionToken) {
+  std::future<Result<int>> submitted = submit(asio::use_future), executed = execute(asio::use_future);
+  std::future<Result<Call>> acquired = acquire(asio::use_future);
+  auto submits = submit(asio::deferred);
+  auto executes = execute(asio::deferred);
+  auto acquires = acquire(asio::deferred);
+  int sum = 0, places = 0;
+  const auto add = [&](const std::exception_ptr& thrown, const Result<int>& result) {
+    if (!thrown) sum += result.value_or(0);
+  };
+  const auto place = [&](const Result<Call>& call) { places += call.has_value(); };
+  submit(add);
+  execute(add);
+  acquire(place);
+  run();
+  EXPECT_EQ(submitted.get().value_or(0) + executed.get().value_or(0) + acquired.get().has_value(), 3);
+  EXPECT_EQ(sum, 2);
+  EXPECT_EQ(places, 1);
+  std::move(submits)(add);  // deferred: they begin here
+  std::move(executes)(add);
+  std::move(acquires)(place);
+  run();
+  EXPECT_EQ(sum, 4);
+  EXPECT_EQ(places, 2);
+  asio::co_spawn(
+      io,
+      [&]() -> asio::awaitable<void> {
+        sum += (co_await submit(asio::use_awaitable)).value_or(0);
+        sum += (co_await execute(asio::use_awaitable)).value_or(0);
+        const Result<Call> call = co_await acquire(asio::use_awaitable);
+        places += call.has_value();
+      },
+      asio::detached);
+  run();
+  EXPECT_EQ(sum, 6);
+  EXPECT_EQ(places, 3);
+}
+
+TEST_F(AsioOperations, CompleteOnTheAssociatedExecutorWithMemoryOfTheAssociatedAllocator) {
+  auto strand = asio::make_strand(io);
+  int live = 0, total = 0, calls = 0;
+  const auto bound = [&](auto handler) {
+    return asio::bind_allocator(Counting<void*>(&live, &total), asio::bind_executor(strand, handler));
+  };
+  const auto check = [&] {
+    EXPECT_TRUE(strand.running_in_this_thread());
+    EXPECT_EQ(live, 0);  // all is back before the handler runs
+    ++calls;
+  };
+  const auto ended = [&](const std::exception_ptr&, const Result<int>&) { check(); };
+  const auto done = [&] {
+    run();
+    EXPECT_GT(std::exchange(total, 0), 0);
+  };
+  submit(bound(ended));
+  done();
+  execute(bound(ended));
+  done();
+  async_acquire(bulkhead, {}, bound([&](const Result<Call>&) { check(); }));
+  done();
+  EXPECT_EQ(calls, 3);
 }
 
 }  // namespace

@@ -1,14 +1,16 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <latch>
 #include <thread>
 
+#include "last_in_line.h"
 #include "server.h"
-#include "tests/support/http_client.h"
+#include "tests/support/http_server_test.h"
 
 namespace bulkhead::beast {
 namespace {
@@ -22,11 +24,9 @@ using testing::StartsWith;
 using Client = tests::HttpClient;
 using tests::becomes;
 
-class BeastServer : public testing::Test {
+class BeastServer : public tests::HttpServerTest {
  protected:
   BeastServer() {
-    registry.add({.options = {.name = "slow", .max_concurrent = 1, .max_queue = 2}});
-    registry.add({.options = {.name = "strict", .max_concurrent = 1}});
     registry.add(
         {.options = {.name = "pool", .isolation = Isolation::threads, .max_concurrent = 1, .max_queue = 1}});
   }
@@ -38,7 +38,7 @@ class BeastServer : public testing::Test {
       options.routes = {{.path = "/slow", .bulkhead = "slow"},
                         {.path = "/strict", .bulkhead = "strict"},
                         {.path = "/pool", .bulkhead = "pool"}};
-    guard.emplace(registry, std::move(options));
+    make_guard(std::move(options));
     server.emplace(*guard, std::move(server_options), handler);
     thread = std::thread([this] { server->run(); });
   }
@@ -48,16 +48,15 @@ class BeastServer : public testing::Test {
     thread.join();
     server.reset();
   }
-  Client client() { return Client(server->port()); }
-  Snapshot now(const char* name) { return registry.get(name)->snapshot().gate; }
+  std::uint16_t port() const override { return server->port(); }
   static Response ok(std::string body) {
     Response r(wire::status::ok, 11);
     r.body() = std::move(body);
     r.prepare_payload();
     return r;
   }
-  // Runs until let_go() is called.
-  asio::awaitable<Response> held(const Request&, Context&) {
+  asio::awaitable<Response> held(const Request& request, Context&) {
+    if (request.target().ends_with("/page")) co_return ok("the page");
     ++running;
     asio::steady_timer pause(co_await asio::this_coro::executor);
     while (!go) {
@@ -69,11 +68,12 @@ class BeastServer : public testing::Test {
   Handler holding() {
     return [this](const Request& r, Context& c) { return held(r, c); };
   }
+  static asio::awaitable<Response> never(const Request&, Context&) {
+    asio::steady_timer pause(co_await asio::this_coro::executor, 1h);
+    co_await pause.async_wait(asio::use_awaitable);
+    co_return ok("too late");
+  }
 
-  Registry registry;
-  std::optional<http::Guard> guard;
-  std::atomic<int> running = 0;
-  std::atomic<bool> go = false;
   std::optional<Server> server;
   std::thread thread;
 };
@@ -106,44 +106,13 @@ TEST_F(BeastServer, ServesThroughTheBulkheadAndGivesThePlaceBack) {
 
 TEST_F(BeastServer, RefusesWithStatusReasonAndRetryAfter) {
   start(holding());
-  Client first = client(), second = client();
-  first.get("/strict");
-  ASSERT_TRUE(becomes([&] { return running == 1; }));
-  second.get("/strict");
-  const std::string refused = second.read();
-  EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
-  EXPECT_THAT(refused, HasSubstr("Retry-After: "));
-  EXPECT_THAT(refused, HasSubstr("X-Bulkhead-Reason: concurrency_limit"));
-  EXPECT_THAT(refused, HasSubstr("application/problem+json"));
-  second.get("/health/bulkheads");
-  EXPECT_THAT(second.read(), HasSubstr("\"strict\""));
-  second.get("/metrics");
-  EXPECT_THAT(second.read(), HasSubstr("bulkhead_"));
-  registry.get("strict")->set_draining(true);
-  second.get("/strict");
-  EXPECT_THAT(second.read(), HasSubstr("Connection: close"));
-  EXPECT_EQ(second.read(), "");
-  go = true;
-  EXPECT_THAT(first.read(), HasSubstr("held"));
+  a_refusal_says_why("/strict");
 }
 
 TEST_F(BeastServer, ARequestInLineIsServedInTurnAndThatOfAClientThatHasGoneNeverRuns) {
   start(holding());
-  Client first = client(), gone = client(), second = client();
-  first.get("/slow");
-  ASSERT_TRUE(becomes([&] { return running == 1; }));
-  gone.get("/slow");
-  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 1; }));
-  second.get("/slow");
-  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 2; }));
-  gone.close();
-  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 1; }));
-  EXPECT_EQ(now("slow").rejected(Reason::cancelled), 1u);
-  go = true;
-  EXPECT_THAT(first.read(), HasSubstr("held"));
-  EXPECT_THAT(second.read(), HasSubstr("held"));
-  EXPECT_EQ(running, 2);
-  EXPECT_TRUE(becomes([&] { return now("slow").in_flight == 0 && server->connections() == 2; }));
+  a_request_in_line_is_served_in_turn_and_that_of_a_client_that_has_gone_never_runs("/slow");
+  EXPECT_TRUE(becomes([&] { return server->connections() == 0; }));
 }
 
 TEST_F(BeastServer, AClientThatGoesWhileItsRequestRunsFiresTheStopTokenAndThePlaceComesBack) {
@@ -206,6 +175,54 @@ TEST_F(BeastServer, SlowAndOversizedRequestsAreBounded) {
   EXPECT_TRUE(becomes([&] { return server->connections() == 0; }));
 }
 
+TEST_F(BeastServer, AClientThatSendsTooMuchIsToldSo) {
+  start(holding());
+  Client c = client();
+  c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n");
+  std::thread([&] { c.send(std::string(3'000'000, 'x')); }).join();  // it reads when it has sent all
+  EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 413"));
+}
+
+TEST_F(BeastServer, FramesItsResponsesForEveryKindOfRequest) {
+  start([](const Request& request, Context&) -> asio::awaitable<Response> {
+    Response r(wire::status::ok, 11);
+    r.body() = request.target() == "/large" ? std::string(1 << 20, 'x') : "a body";
+    if (request.target() == "/chunked") r.chunked(true);
+    if (request.target() == "/none") r.result(wire::status::no_content);
+    if (request.target() == "/echo") r.body() = request.body();
+    co_return r;  // nobody has said how long it is
+  });
+  Client c = client();
+  c.get("/");
+  EXPECT_THAT(c.read(), testing::EndsWith("Content-Length: 6\r\n\r\na body"));
+  c.get("/chunked");
+  EXPECT_THAT(c.read(), HasSubstr("Transfer-Encoding: chunked\r\n\r\n"));
+  c.get("/large");
+  std::string large = c.read();
+  large.erase(0, large.find("HTTP/1.1 200"));  // what was left of the chunks
+  EXPECT_THAT(large, HasSubstr("Content-Length: 1048576"));
+  c.get("/none");
+  EXPECT_THAT(c.read(), testing::EndsWith("HTTP/1.1 204 No Content\r\n\r\n"));
+  c.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+  EXPECT_THAT(c.read(), testing::EndsWith("abcde"));
+  c.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(c.read(), "HTTP/1.1 100 Continue\r\n\r\n");
+  c.send("hello");
+  EXPECT_THAT(c.read(), testing::EndsWith("hello"));
+  // Three at once, and the first byte of a fourth.
+  c.send("GET /a HTTP/1.1\r\n\r\nHEAD /b HTTP/1.1\r\n\r\nGET /c HTTP/1.0\r\nConnection: keep-alive\r\n\r\nG");
+  std::string three;
+  while (!three.ends_with("keep-alive\r\nContent-Length: 6\r\n\r\na body")) {
+    const std::string more = c.read();
+    ASSERT_NE(more, "") << three;
+    three += more;
+  }
+  c.send("ET /d HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(c.read(), HasSubstr("Connection: close"));
+  EXPECT_EQ(c.read(), "");
+}
+
 TEST_F(BeastServer, ADeadlineCancelsTheHandlerAndIsPassedOn) {
   std::string passed_on = "none";
   start([&](const Request& request, Context& context) -> asio::awaitable<Response> {
@@ -225,6 +242,52 @@ TEST_F(BeastServer, ADeadlineCancelsTheHandlerAndIsPassedOn) {
   EXPECT_THAT(c.read(), HasSubstr("X-Bulkhead-Reason: deadline"));
   EXPECT_TRUE(becomes([&] { return now("slow").in_flight == 0; }));
   EXPECT_EQ(now("slow").failed, 1u);
+}
+
+TEST_F(BeastServer, TheExecutionTimeoutOfTheBulkheadCancelsTheHandlerAndIsCounted) {
+  registry.add({.options = {.name = "brief", .max_concurrent = 1, .execution_timeout = 30ms}});
+  registry.add({.options = {.name = "long", .max_concurrent = 1, .execution_timeout = 1h}});
+  registry.add(
+      {.options = {.name = "watching", .max_concurrent = 1, .execution_timeout = 1ns, .shadow = true}});
+  start(
+      [&](const Request& request, Context& context) -> asio::awaitable<Response> {
+        if (request.target() == "/brief") co_return co_await never(request, context);
+        co_return ok(context.timeout_to_pass_on().value_or("forever"));
+      },
+      {.routes = {{.path = "/brief", .bulkhead = "brief"},
+                  {.path = "/long", .bulkhead = "long"},
+                  {.path = "/watching", .bulkhead = "watching"}}});
+  Client c = client();
+  c.get("/brief");
+  EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 504"));
+  ASSERT_TRUE(becomes([&] { return now("brief").in_flight == 0; }));
+  EXPECT_EQ(now("brief").failed, 1u);
+  EXPECT_EQ(registry.get("brief")->snapshot().timed_out, 1u);
+  c.get("/long");
+  EXPECT_THAT(c.read(), HasSubstr("3599"));
+  c.get("/long", "X-Request-Timeout-Ms: 1000000\r\n");  // the shorter counts
+  EXPECT_THAT(c.read(), HasSubstr("999"));
+  c.get("/watching");
+  EXPECT_THAT(c.read(), HasSubstr("forever"));
+}
+
+TEST_F(BeastServer, ABlockingHandlerThatTakesTooLongIs504AndNotARefusal) {
+  registry.add({.options = {.name = "brief",
+                            .isolation = Isolation::threads,
+                            .max_concurrent = 1,
+                            .execution_timeout = 30ms}});
+  start(BlockingHandler([&](const Request&, Context& context) {
+          const std::stop_token stop = context.stop();
+          while (!stop.stop_requested()) std::this_thread::sleep_for(1ms);
+          return ok("too late");
+        }),
+        {.routes = {{.path = "/", .bulkhead = "brief"}}});
+  Client c = client();
+  c.get("/");
+  const std::string late = c.read();
+  EXPECT_THAT(late, StartsWith("HTTP/1.1 504"));
+  EXPECT_THAT(late, testing::Not(HasSubstr("Retry-After")));
+  EXPECT_TRUE(becomes([&] { return now("brief").in_flight == 0; }));
 }
 
 TEST_F(BeastServer, BlockingHandlersRunOnTheThreadsOfTheirBulkhead) {
@@ -253,35 +316,53 @@ TEST_F(BeastServer, BlockingHandlersRunOnTheThreadsOfTheirBulkhead) {
   EXPECT_EQ(now("pool").succeeded, 1u);
 }
 
-TEST_F(BeastServer, ACachedResponseIsServedWhenThereIsNoPlace) {
-  start(
-      [this](const Request& r, Context& c) -> asio::awaitable<Response> {
-        if (r.target() == "/page") co_return ok("the page");
-        co_return co_await held(r, c);
-      },
-      {.routes = {{.path = "/",
-                   .bulkhead = "strict",
-                   .responses = {.fallback = http::Fallback{.body = "come back later"}},
-                   .cache_for = 1h}}});
-  Client c = client(), holder = client();
-  c.get("/page");
-  EXPECT_THAT(c.read(), HasSubstr("the page"));
-  ASSERT_TRUE(becomes([&] { return now("strict").in_flight == 0; }));  // the response is out before
-  holder.get("/hold");
-  ASSERT_TRUE(becomes([&] { return running == 1; }));
-  c.get("/page");
-  std::string cached = c.read();
-  EXPECT_THAT(cached, HasSubstr("the page"));
-  EXPECT_THAT(cached, HasSubstr("X-Bulkhead-Fallback: cached"));
-  c.get("/other");
-  EXPECT_THAT(c.read(), HasSubstr("come back later"));
-  go = true;
-  holder.read();
+TEST_F(BeastServer, ACachedOrStaticPageIsServedWhenThereIsNoPlace) {
+  start(holding(), with_fallbacks());
+  a_cached_or_static_page_is_served_when_there_is_no_place("/hold");
+}
+
+// 40 who come last, against one who comes again and again.
+TEST(BeastLastInLine, EverybodyElseIsServedBetweenSmallBatches) {
+  asio::io_context io;
+  int others = 0, last = 0;
+  std::vector<int> seen;  // how many of the last had their turn when the others had theirs
+  for (int i = 0; i < 40; ++i)
+    asio::co_spawn(
+        io,
+        [&]() -> asio::awaitable<void> {
+          co_await LastInLine::turn(io.get_executor(), 16);
+          ++last;
+        },
+        asio::detached);
+  std::function<void()> other = [&] {
+    ++others;
+    seen.push_back(last);
+    if (last < 40) asio::post(io, other);
+  };
+  asio::post(io, other);
+  io.run();
+  EXPECT_EQ(seen.front(), 0);
+  EXPECT_EQ(seen.back(), 40);
+  for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_LE(seen[i] - seen[i - 1], 16);
+}
+
+TEST(BeastLastInLine, AnIoContextThatGoesEndsThoseWhoWait) {
+  auto alive = std::make_shared<int>();
+  {
+    asio::io_context io;
+    for (int i = 0; i < 3; ++i)
+      asio::co_spawn(
+          io, [&io, alive]() -> asio::awaitable<void> { co_await LastInLine::turn(io.get_executor(), 1); },
+          asio::detached);
+    io.run_one();
+    io.run_one();
+  }
+  EXPECT_EQ(alive.use_count(), 1);
 }
 
 TEST_F(BeastServer, InAStormRefusalsLeaveAtTheirPace) {
   start(holding(), {.routes = {{.path = "/", .bulkhead = "strict"}},
-                    .storm = {.per_second = 100, .burst = 1, .max_hold = 1s}});
+                    .storm = {.per_second = 100, .burst = 1, .batch = 2, .max_hold = 1s}});
   Client holder = client();
   holder.get("/");
   ASSERT_TRUE(becomes([&] { return running == 1; }));

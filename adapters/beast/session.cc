@@ -1,22 +1,17 @@
 #include "session.h"
 
+#include <atomic>
 #include <boost/asio/bind_cancellation_slot.hpp>
-#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/write.hpp>
-#include <boost/beast/version.hpp>
 
 #include "adapters/asio/async_acquire.h"
 #include "adapters/asio/async_execute.h"
+#include "last_in_line.h"
 
 namespace bulkhead::beast {
 namespace asio = boost::asio;
@@ -36,6 +31,23 @@ std::string_view view(boost::beast::string_view text) noexcept { return {text.da
 
 int status_of(const Response& response) noexcept { return static_cast<int>(response.result_int()); }
 
+// Looks headers up, but not those of which no header has the length: the guard asks for some that few requests have.
+class Headers {
+ public:
+  explicit Headers(const Request& request) noexcept : request_(request) {
+    for (const auto& field : request) lengths_ |= bit(field.name_string().size());
+  }
+  std::string_view operator()(std::string_view name) const {
+    if (!(lengths_ & bit(name.size()))) return {};
+    return view(request_[boost::beast::string_view(name.data(), name.size())]);
+  }
+
+ private:
+  static std::uint64_t bit(std::size_t length) noexcept { return std::uint64_t{1} << (length % 64); }
+  const Request& request_;
+  std::uint64_t lengths_ = 0;
+};
+
 }  // namespace
 
 std::stop_token Context::stop() { return session_ ? session_->stop() : stop_; }
@@ -46,160 +58,141 @@ std::optional<std::string> Context::timeout_to_pass_on() const {
 
 struct Session::Turn {
   Request request;
-  http::Visit visit;
-  Response response;
-  std::optional<Call> call;  // ended when the response is out
-  bool refused = false;
+  bool keep_alive;
+  http::Visit visit{};
+  Context context{};
+  Response response{};
+  std::optional<Call> call{};  // ended when the response is out
+  bool answered = false;       // there is a response
+  bool refused = false;        // it is a refusal
+  bool failed = false;         // the handler threw
+  bool late = false;           // it took too long
 };
-
-Session::Session(asio::ip::tcp::socket socket, http::Guard& guard, const AnyHandler& handler,
-                 const SessionOptions& options)
-    : stream_(std::move(socket)), guard_(guard), handler_(handler), options_(options) {
-  error_code ignored;
-  const auto remote = stream_.socket().remote_endpoint(ignored);
-  if (!ignored) peer_ = remote.address().to_string();
-  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-}
 
 asio::awaitable<void> Session::run() {
   for (;;) {
-    Turn turn;
-    if (!co_await read(turn.request)) break;
-    if (refused_ && options_.refused_last) co_await asio::post(asio::use_awaitable);
-    co_await respond(turn);
-    unwatch();
+    if (refused_ && options_.refused_per_round > 0)
+      co_await LastInLine::turn(connection_.executor(), options_.refused_per_round);
+    connection_.next();
+    while (!connection_.complete()) connection_.take(co_await connection_.more());
+    if (const int problem = connection_.problem()) {
+      if (problem > 0) co_await say_no(problem);
+      break;
+    }
+    Turn turn{.request = connection_.release(), .keep_alive = connection_.keep_alive()};
+    arrive(turn);
+    const bool blocking = std::holds_alternative<BlockingHandler>(handler_);
+    Bulkhead* const bulkhead = turn.answered ? nullptr : turn.visit.bulkhead.get();
+    if (bulkhead && !(blocking && bulkhead->isolation() == Isolation::threads)) {
+      Call begun;
+      std::optional<Result<Call>> entered = bulkhead->begin_acquire(turn.visit.options, begun);
+      if (!entered) entered = co_await enter(turn.visit, std::move(begun));
+      admit(turn, *std::move(entered));
+    }
+    if (!turn.answered) {
+      try {
+        if (blocking)
+          turn.response = co_await call_blocking(turn);
+        else if (turn.context.deadline_ == no_deadline)
+          turn.response = co_await std::get<Handler>(handler_)(turn.request, turn.context);
+        else
+          turn.response = co_await call_in_time(turn);
+      } catch (...) {
+        turn.failed = true;
+      }
+      conclude(turn);
+    }
+    connection_.unwatch();
     stop_.reset();
     if (turn.refused) co_await hold();
     refused_ = turn.refused;
-    const int status = status_of(turn.response);
-    const bool keep = turn.response.keep_alive();
-    const bool written = co_await write(std::move(turn.response));
-    if (turn.call) turn.call->finish(http::verdict(status));
-    if (!written || !keep) break;
+    const bool head_only = turn.request.method() == wire::verb::head;
+    if (!connection_.send(turn.response, head_only)) co_await connection_.flush();
+    if (turn.call && turn.late)
+      turn.call->time_out();
+    else if (turn.call)
+      turn.call->finish(http::verdict(status_of(turn.response)));
+    if (!connection_.reusable()) break;
+    if (connection_.has_more()) co_await asio::post(asio::use_awaitable);  // others first
   }
-  error_code ignored;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  connection_.shutdown();
 }
 
-// False: the connection is at its end; a request that cannot be read has been answered.
-asio::awaitable<bool> Session::read(Request& request) {
-  wire::request_parser<wire::string_body> parser;
-  parser.header_limit(options_.max_header_bytes);
-  parser.body_limit(options_.max_body_bytes);
-  error_code error;
-  stream_.expires_after(options_.read_timeout);
-  co_await wire::async_read_header(stream_, buffer_, parser,
-                                   asio::redirect_error(asio::use_awaitable, error));
-  if (!error && !parser.is_done()) {
-    stream_.expires_after(options_.body_timeout);
-    if (parser.get()[wire::field::expect] == "100-continue") {
-      wire::response<wire::empty_body> go_on(wire::status::continue_, parser.get().version());
-      co_await wire::async_write(stream_, go_on, asio::redirect_error(asio::use_awaitable, error));
-    }
-    if (!error)
-      co_await wire::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
-  }
-  stream_.expires_never();
-  if (!error) {
-    request = parser.release();
-    co_return true;
-  }
-  static const auto& protocol = wire::make_error_code(wire::error::end_of_stream).category();
-  if (error.category() != protocol || error == wire::error::end_of_stream ||
-      error == wire::error::partial_message)
-    co_return false;  // gone, or too slow: there is nobody to talk to
-  auto status = wire::status::bad_request;
-  if (error == wire::error::header_limit) status = wire::status::request_header_fields_too_large;
-  if (error == wire::error::body_limit) status = wire::status::payload_too_large;
-  Response sorry(status, 11);
-  sorry.keep_alive(false);
-  sorry.prepare_payload();
-  co_await write(std::move(sorry));
-  co_return false;
-}
-
-asio::awaitable<void> Session::respond(Turn& turn) {
+void Session::arrive(Turn& turn) {
   const Request& request = turn.request;
-  const auto header = [&](std::string_view name) {
-    return view(request[boost::beast::string_view(name.data(), name.size())]);
-  };
+  const Headers headers(request);
   turn.visit = guard_.arrive({.method = view(request.method_string()),
                               .target = view(request.target()),
-                              .peer = peer_,
-                              .header = header,
+                              .peer = connection_.peer(),
+                              .header = headers,
                               .unix_now = guard_.options().absolute_deadline ? unix_ms() : 0},
                              now());
-  if (turn.visit.answer) {
-    turn.refused = turn.visit.refused;
-    turn.response = made(*turn.visit.answer, request);
-    co_return;
-  }
-  const bool pooled = turn.visit.bulkhead && std::holds_alternative<BlockingHandler>(handler_) &&
-                      turn.visit.bulkhead->isolation() == Isolation::threads;
-  if (turn.visit.bulkhead && !pooled) {
-    Result<Call> entered = co_await enter(turn.visit);
-    if (!entered) {
-      turn.refused = true;
-      turn.response = made(guard_.refuse(turn.visit, entered.error(), now()), request);
-      co_return;
-    }
-    turn.call = *std::move(entered);
-  }
-  co_await call(turn);
-  if (!turn.visit.cache_key.empty() && !turn.refused) {
-    const Response& r = turn.response;
-    guard_.answered(turn.visit, status_of(r), view(r[wire::field::content_type]), r.body(),
-                    view(r[wire::field::cache_control]), r.count(wire::field::set_cookie) > 0, now());
-  }
+  turn.context.visit_ = &turn.visit;
+  turn.context.session_ = this;
+  turn.context.deadline_ = turn.visit.deadline;
+  if (!turn.visit.answer) return;
+  turn.answered = true;
+  turn.refused = turn.visit.refused;
+  turn.response = made(*turn.visit.answer, turn);
 }
 
-// Not async_acquire(), whose answer always travels through the executor: most requests need not wait.
-asio::awaitable<Result<Call>> Session::enter(const http::Visit& visit) {
+void Session::admit(Turn& turn, Result<Call> entered) {
+  if (!entered) return refuse(turn, entered.error());
+  turn.call = *std::move(entered);
+  const auto limit = turn.call->execution_timeout();
+  if (limit == wait_forever) return;
+  if (const TimePoint begin = now(); limit < turn.context.deadline_ - begin)
+    turn.context.deadline_ = begin + limit;
+}
+
+// What the handler has made of it.
+void Session::conclude(Turn& turn) {
+  if (turn.refused) return;
+  turn.late = turn.late || (turn.context.deadline_ != no_deadline && turn.context.deadline_ <= now());
+  if (turn.failed || turn.late) {
+    static const http::ResponseOptions defaults;
+    const auto& responses = turn.visit.route ? turn.visit.route->responses : defaults;
+    turn.response = made(http::failure(turn.late, responses), turn);
+  }
+  Response& r = turn.response;
+  if (turn.request.version() == 10 || !turn.keep_alive) {
+    const bool keep_alive = turn.keep_alive && r.keep_alive();
+    r.version(turn.request.version());
+    r.keep_alive(keep_alive);
+  }
+  if (!turn.visit.cache_key.empty())
+    guard_.answered(turn.visit, status_of(r), view(r[wire::field::content_type]), r.body(),
+                    view(r[wire::field::cache_control]), r.count(wire::field::set_cookie) > 0, now());
+}
+
+void Session::refuse(Turn& turn, const Rejection& why) {
+  turn.answered = turn.refused = true;
+  turn.response = made(guard_.refuse(turn.visit, why, now()), turn);
+}
+
+// In line. Not async_acquire() of the Asio adapter, whose answer always travels through the executor.
+asio::awaitable<Result<Call>> Session::enter(const http::Visit& visit, Call begun) {
   using Answer = std::tuple<Result<Call>>;
   using Op = asio_detail::StoppedOperation<asio::any_io_executor, Answer>;
   const boost::intrusive_ptr<Op> op(new Op({}));
   AcquireOptions options = visit.options;
   options.stop = op->token();
-  visit.bulkhead->async_acquire(std::move(options),
+  visit.bulkhead->async_acquire(std::move(begun), std::move(options),
                                 [op](Result<Call> call) { op->answer(Answer(std::move(call))); });
   if (auto early = op->take()) co_return std::get<0>(*std::move(early));
 
-  watch([op] { op->withdraw(); });
-  auto park = [op, executor = stream_.get_executor()](auto handler) {
+  connection_.watch([op] { op->withdraw(); });
+  auto park = [op, executor = connection_.executor()](auto handler) {
     Op::park(op, std::move(handler), executor);
   };
   Result<Call> call = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Result<Call>)>(
       std::move(park), asio::use_awaitable);
-  unwatch();
+  connection_.unwatch();
   co_return call;
 }
 
-asio::awaitable<void> Session::call(Turn& turn) {
-  Context context;
-  context.deadline_ = turn.visit.deadline;
-  context.visit_ = &turn.visit;
-  context.session_ = this;
-  static const http::ResponseOptions defaults;
-  const http::ResponseOptions& responses = turn.visit.route ? turn.visit.route->responses : defaults;
-  bool failed = false;
-  try {
-    if (std::holds_alternative<BlockingHandler>(handler_))
-      turn.response = co_await call_blocking(turn, context);
-    else if (context.deadline_ == no_deadline)
-      turn.response = co_await std::get<Handler>(handler_)(turn.request, context);
-    else
-      turn.response = co_await call_in_time(turn.request, context);
-  } catch (...) {
-    failed = true;
-  }
-  if (turn.refused) co_return;
-  const bool late = context.deadline_ <= now();
-  if (failed || late) turn.response = made(http::failure(late, responses), turn.request);
-  if (!turn.request.keep_alive()) turn.response.keep_alive(false);
-}
-
 // The handler, cancelled when its time is up.
-asio::awaitable<Response> Session::call_in_time(const Request& request, Context& context) {
+asio::awaitable<Response> Session::call_in_time(Turn& turn) {
   // The timer's handler may come when all is over: it looks here first.
   struct Limit {
     asio::cancellation_signal signal;
@@ -209,35 +202,35 @@ asio::awaitable<Response> Session::call_in_time(const Request& request, Context&
     std::shared_ptr<Limit> limit;
     ~Over() { limit->over = true; }
   };
-  const auto executor = co_await asio::this_coro::executor;
+  const auto executor = connection_.executor();
   const auto limit = std::make_shared<Limit>();
   const Over over{limit};
-  asio::steady_timer timer(executor, context.deadline_);
+  asio::steady_timer timer(executor, turn.context.deadline_);
   timer.async_wait([this, limit](error_code error) {
     if (error || limit->over) return;
     if (stop_) stop_->request_stop();
     limit->signal.emit(asio::cancellation_type::terminal);
   });
-  co_return co_await asio::co_spawn(executor, std::get<Handler>(handler_)(request, context),
+  co_return co_await asio::co_spawn(executor, std::get<Handler>(handler_)(turn.request, turn.context),
                                     asio::bind_cancellation_slot(limit->signal.slot(), asio::use_awaitable));
 }
 
-asio::awaitable<Response> Session::call_blocking(Turn& turn, Context& context) {
+asio::awaitable<Response> Session::call_blocking(Turn& turn) {
   const auto& handler = std::get<BlockingHandler>(handler_);
-  if (turn.call || !turn.visit.bulkhead) co_return handler(turn.request, context);
-  // On the bulkhead's own threads. When its time is up the work goes on without us, so it takes along what it
-  // needs.
+  if (turn.call || !turn.visit.bulkhead) co_return handler(turn.request, turn.context);
+  // On the bulkhead's own threads. When its time is up the work goes on without us, so it takes along what it needs.
   struct Work {
     BlockingHandler handler;
     Request request;
     http::Visit visit;
+    std::atomic<bool> begun = false;
   };
-  const auto work = std::make_shared<Work>(Work{handler, std::move(turn.request), turn.visit});
+  const auto work = std::make_shared<Work>(handler, std::move(turn.request), turn.visit);
   turn.request = {};
   turn.request.version(work->request.version());
-  turn.request.keep_alive(work->request.keep_alive());
+  turn.request.method(work->request.method());
   std::stop_source gone;
-  watch([gone]() mutable { gone.request_stop(); });
+  connection_.watch([gone]() mutable { gone.request_stop(); });
   const AcquireOptions& asked = turn.visit.options;
   // Named, because GCC 12 destroys braced temporaries of a co_await expression twice.
   CallOptions<Response> options{
@@ -248,6 +241,7 @@ asio::awaitable<Response> Session::call_blocking(Turn& turn, Context& context) {
       .label = asked.label,
       .judge = [](const Response& r) -> Opinion { return http::verdict(status_of(r)); }};
   auto run = [work](std::stop_token stop) {
+    work->begun = true;
     Context own;
     own.deadline_ = work->visit.deadline;
     own.visit_ = &work->visit;
@@ -256,60 +250,45 @@ asio::awaitable<Response> Session::call_blocking(Turn& turn, Context& context) {
   };
   Result<Response> response =
       co_await async_execute(*turn.visit.bulkhead, std::move(run), std::move(options), asio::use_awaitable);
-  unwatch();
+  connection_.unwatch();
   if (response) co_return *std::move(response);
-  turn.refused = true;
-  co_return made(guard_.refuse(turn.visit, response.error(), now()), turn.request);
+  if (work->begun && response.error().reason == Reason::timeout)
+    turn.late = true;
+  else
+    refuse(turn, response.error());
+  co_return std::move(turn.response);
 }
 
 asio::awaitable<void> Session::hold() {
   const auto held = guard_.hold(now());
   if (held.count() <= 0) co_return;
-  asio::steady_timer timer(stream_.get_executor(), held);
+  asio::steady_timer timer(connection_.executor(), held);
   error_code ignored;
   co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }
 
-asio::awaitable<bool> Session::write(Response response) {
-  error_code error;
-  stream_.expires_after(options_.write_timeout);
-  co_await wire::async_write(stream_, response, asio::redirect_error(asio::use_awaitable, error));
-  stream_.expires_never();
-  co_return !error;
+// To what is no request.
+asio::awaitable<void> Session::say_no(int status) {
+  Response sorry(static_cast<wire::status>(status), 11);
+  sorry.keep_alive(false);
+  if (!connection_.send(sorry, false)) co_await connection_.flush();
+  connection_.shutdown();
+  co_await connection_.linger();
 }
 
-Response Session::made(const http::Response& from, const Request& request) const {
-  Response r(static_cast<wire::status>(from.status), request.version());
+Response Session::made(const http::Response& from, const Turn& turn) const {
+  Response r(static_cast<wire::status>(from.status), turn.request.version());
   for (const http::Header& h : from.headers) r.insert(h.name, h.value);
-  r.keep_alive(request.keep_alive() && !from.close);
-  if (request.method() != wire::verb::head) r.body() = from.body;
+  r.keep_alive(turn.keep_alive && !from.close);
+  r.body() = from.body;
   r.prepare_payload();
   return r;
-}
-
-void Session::watch(std::function<void()> gone) {
-  gone_ = std::make_shared<std::function<void()>>(std::move(gone));
-  stream_.socket().async_wait(
-      asio::ip::tcp::socket::wait_read, [this, weak = std::weak_ptr(gone_)](error_code error) {
-        const auto alive = weak.lock();  // then the session is, too
-        if (error || !alive) return;
-        char byte = 0;
-        const auto n = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) (*alive)();
-      });
-}
-
-void Session::unwatch() {
-  if (!gone_) return;
-  gone_.reset();
-  error_code ignored;
-  stream_.socket().cancel(ignored);
 }
 
 std::stop_token Session::stop() {
   if (!stop_) {
     stop_.emplace();
-    watch([source = *stop_]() mutable { source.request_stop(); });
+    connection_.watch([source = *stop_]() mutable { source.request_stop(); });
   }
   return stop_->get_token();
 }

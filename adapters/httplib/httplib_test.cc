@@ -1,13 +1,9 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "server.h"
-#include "tests/support/http_client.h"
+#include "tests/support/http_server_test.h"
 
 namespace bulkhead::httplib {
 namespace {
@@ -18,12 +14,8 @@ using testing::StartsWith;
 using tests::becomes;
 using Client = tests::HttpClient;
 
-class HttplibServer : public testing::Test {
+class HttplibServer : public tests::HttpServerTest {
  protected:
-  HttplibServer() {
-    registry.add({.options = {.name = "slow", .max_concurrent = 1, .max_queue = 2}});
-    registry.add({.options = {.name = "strict", .max_concurrent = 1}});
-  }
   ~HttplibServer() override {
     go = true;
     if (!server) return;
@@ -33,9 +25,7 @@ class HttplibServer : public testing::Test {
 
   void start(http::GuardOptions options = {}, ServerOptions server_options = {},
              const std::function<void(Server&)>& prepare = {}) {
-    if (options.routes.empty())
-      options.routes = {{.path = "/slow", .bulkhead = "slow"}, {.path = "/strict", .bulkhead = "strict"}};
-    guard.emplace(registry, std::move(options));
+    make_guard(std::move(options));
     server.emplace(*guard, server_options);
     if (prepare) prepare(*server);
     const auto hold = [this](const ::httplib::Request&, ::httplib::Response& response) {
@@ -68,19 +58,14 @@ class HttplibServer : public testing::Test {
     server->Post("/slow/post", [](const auto& request, auto& response) {
       response.set_content(request.body, "text/plain");
     });
-    port = static_cast<std::uint16_t>(server->bind_to_any_port("127.0.0.1"));
+    bound = static_cast<std::uint16_t>(server->bind_to_any_port("127.0.0.1"));
     thread = std::thread([this] { server->listen_after_bind(); });
     ASSERT_TRUE(becomes([this] { return server->is_running(); }));
   }
-  Client client() const { return Client(port); }
-  Snapshot now(const char* name) { return registry.get(name)->snapshot().gate; }
+  std::uint16_t port() const override { return bound; }
 
-  Registry registry;
-  std::optional<http::Guard> guard;
-  std::atomic<int> running = 0;
-  std::atomic<bool> go = false;
   std::optional<Server> server;
-  std::uint16_t port = 0;
+  std::uint16_t bound = 0;
   std::thread thread;
 };
 
@@ -104,43 +89,24 @@ TEST_F(HttplibServer, ServesThroughTheBulkheadAndGivesThePlaceBack) {
   EXPECT_EQ(now("slow").failed, 2u);
 }
 
-TEST_F(HttplibServer, RefusesAndEndsTheConnectionSoThatItsThreadIsFree) {
+TEST_F(HttplibServer, RefusesWithStatusReasonAndRetryAfter) {
   start();
-  const Client first = client(), second = client(), third = client();
+  a_refusal_says_why("/strict/hold");
+}
+
+TEST_F(HttplibServer, ARefusalEndsItsConnectionSoThatItsThreadIsFree) {
+  start();
+  const Client first = client(), second = client();
   first.get("/strict/hold");
   ASSERT_TRUE(becomes([&] { return running == 1; }));
   second.get("/strict/hold");
-  const std::string refused = second.read();
-  EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
-  EXPECT_THAT(refused, HasSubstr("Retry-After: "));
-  EXPECT_THAT(refused, HasSubstr("X-Bulkhead-Reason: concurrency_limit"));
-  EXPECT_THAT(refused, HasSubstr("Connection: close"));
+  EXPECT_THAT(second.read(), HasSubstr("Connection: close"));
   EXPECT_EQ(second.read(), "");
-  third.get("/health/bulkheads");
-  EXPECT_THAT(third.read(), HasSubstr("\"strict\""));
-  third.get("/metrics");
-  EXPECT_THAT(third.read(), HasSubstr("bulkhead_"));
-  go = true;
-  EXPECT_THAT(first.read(), HasSubstr("held"));
 }
 
 TEST_F(HttplibServer, ARequestInLineIsServedInTurnAndThatOfAClientThatHasGoneNeverRuns) {
   start();
-  Client first = client(), gone = client(), second = client();
-  first.get("/slow/hold");
-  ASSERT_TRUE(becomes([&] { return running == 1; }));
-  gone.get("/slow/hold");
-  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 1; }));
-  second.get("/slow/hold");
-  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 2; }));
-  gone.close();
-  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 1; }));
-  EXPECT_EQ(now("slow").rejected(Reason::cancelled), 1u);
-  go = true;
-  EXPECT_THAT(first.read(), HasSubstr("held"));
-  EXPECT_THAT(second.read(), HasSubstr("held"));
-  EXPECT_EQ(running, 2);
-  EXPECT_TRUE(becomes([&] { return now("slow").in_flight == 0; }));
+  a_request_in_line_is_served_in_turn_and_that_of_a_client_that_has_gone_never_runs("/slow/hold");
 }
 
 TEST_F(HttplibServer, AClientThatGoesWhileItsRequestRunsOrIsAnsweredDoesNotKeepThePlace) {
@@ -193,22 +159,19 @@ TEST_F(HttplibServer, ADeadlineCountsAndIsPassedOn) {
 }
 
 TEST_F(HttplibServer, ACachedOrStaticPageIsServedWhenThereIsNoPlace) {
-  start({.routes = {{.path = "/",
-                     .bulkhead = "strict",
-                     .responses = {.fallback = http::Fallback{.body = "come back later"}},
-                     .cache_for = 1h}}});
-  const Client c = client(), holder = client(), refused = client(), other = client();
-  c.get("/a/page");
-  EXPECT_THAT(c.read(), HasSubstr("the page"));
-  ASSERT_TRUE(becomes([&] { return now("strict").in_flight == 0; }));  // the response is out before
-  holder.get("/strict/hold");
-  ASSERT_TRUE(becomes([&] { return running == 1; }));
-  refused.get("/a/page");
-  EXPECT_THAT(refused.read(), HasSubstr("X-Bulkhead-Fallback: cached"));
-  other.get("/b/page");
-  EXPECT_THAT(other.read(), HasSubstr("come back later"));
-  go = true;
-  holder.read();
+  start(with_fallbacks());
+  a_cached_or_static_page_is_served_when_there_is_no_place("/strict/hold");
+}
+
+TEST_F(HttplibServer, TheExecutionTimeoutOfTheBulkheadIs504AndFiresTheStopToken) {
+  registry.add({.options = {.name = "brief", .max_concurrent = 1, .execution_timeout = 30ms}});
+  start({.routes = {{.path = "/", .bulkhead = "brief"}}});
+  const Client c = client();
+  c.get("/slow/watch");  // until it is stopped
+  EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 504"));
+  ASSERT_TRUE(becomes([&] { return now("brief").in_flight == 0; }));
+  EXPECT_EQ(now("brief").failed, 1u);
+  EXPECT_EQ(registry.get("brief")->snapshot().timed_out, 1u);
 }
 
 TEST_F(HttplibServer, TheUsersOwnRoutingHooksStillRun) {

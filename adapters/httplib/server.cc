@@ -67,16 +67,18 @@ struct Server::Turn {
   http::Visit visit{};
   std::optional<Call> call{};
   int status = 500;
-  bool close = false;
+  bool close = false, late = false;
   std::optional<std::stop_source> gone{};
   std::optional<Watcher::Watch> watch{};
 
   Result<Call> enter() {
+    Call begun;
+    if (auto answer = visit.bulkhead->begin_acquire(visit.options, begun)) return *std::move(answer);
     const auto place = std::make_shared<Place>();
     const std::stop_source source;
     AcquireOptions options = visit.options;
     options.stop = source.get_token();
-    visit.bulkhead->async_acquire(std::move(options), [place](Result<Call> decided) {
+    visit.bulkhead->async_acquire(std::move(begun), std::move(options), [place](Result<Call> decided) {
       place->call.emplace(std::move(decided));
       place->decided.release();
     });
@@ -110,7 +112,7 @@ std::stop_token Server::stop_token() {
   Turn& turn = *current();
   if (!turn.gone) {
     turn.gone.emplace();
-    turn.watch.emplace(turn.state.watcher, turn.socket, *turn.gone);
+    turn.watch.emplace(turn.state.watcher, turn.socket, *turn.gone, turn.visit.deadline);
   }
   return turn.gone->get_token();
 }
@@ -145,7 +147,10 @@ bool Server::process_and_close_socket(socket_t socket) {
     bool closed = false;
     const bool ok = process_request(connection, false, closed, nullptr);
     current() = nullptr;
-    if (turn.call) turn.call->finish(http::verdict(turn.status));
+    if (turn.call && turn.late)
+      turn.call->time_out();
+    else if (turn.call)
+      turn.call->finish(http::verdict(turn.status));
     alive = ok && !closed && !turn.close;
   }
   ::shutdown(socket, SHUT_RDWR);
@@ -183,6 +188,9 @@ Server::HandlerResponse Server::before(const ::httplib::Request& request, ::http
     Result<Call> call = turn.enter();
     if (!call) return refuse(guard.refuse(turn.visit, call.error(), now()));
     turn.call = *std::move(call);
+    const auto limit = turn.call->execution_timeout();
+    if (const TimePoint begin = now(); limit < turn.visit.deadline - begin)
+      turn.visit.deadline = begin + limit;
   }
   return state_->pre_routing ? state_->pre_routing(request, response) : HandlerResponse::Unhandled;
 }
@@ -193,7 +201,8 @@ void Server::after(const ::httplib::Request& request, ::httplib::Response& respo
   turn->watch.reset();
   if (state_->post_routing) state_->post_routing(request, response);
   const http::Visit& visit = turn->visit;
-  if (turn->call && visit.deadline <= now()) fill(response, http::failure(true, visit.route->responses));
+  turn->late = turn->call && visit.deadline <= now();
+  if (turn->late) fill(response, http::failure(true, visit.route->responses));
   turn->status = response.status;
   if (turn->call && !visit.cache_key.empty())
     state_->guard.answered(visit, response.status, response.get_header_value("Content-Type"), response.body,

@@ -10,8 +10,8 @@
 // the client is gone, with success if the status is below 500.
 // A client that goes while its request is in line takes it out of the line, and the handler never runs.
 //   One that goes while it runs fires Server::stop_token(), if the handler has asked for it.
-// A deadline (http_hints.h) counts in line; a handler cannot be cut off, but if it ends later the client
-//   is told 504.
+// A deadline (http_hints.h) counts in line, and while the handler runs, as does the bulkhead's execution_timeout.
+//   A handler cannot be cut off, but its stop_token() fires, and if it ends later the client is told 504.
 // Bounds: header and body must be complete `read_timeout` after the first byte and within their sizes; a
 //   response must be taken within `write_timeout`.
 // Threads: cpp-httplib gives every connection a thread, also while it waits in line. So there must be
@@ -22,7 +22,7 @@
 // set_pre_routing_handler and set_post_routing_handler are this class's, and called inside the place; set
 //   them here and not through a reference to the base.
 // Cost: one thread that watches the connections of requests in line; a request that need not wait costs
-// an allocation.
+// no allocation beyond cpp-httplib's own.
 #pragma once
 
 #include <httplib.h>
@@ -54,7 +54,8 @@ class Server : public ::httplib::Server {
 
   // Inside a handler: the request in hand.
   static const http::Visit& visit();
-  static std::stop_token stop_token();  // fires when the client has gone; the first call begins to watch
+  // Fires when the client has gone or the time is up; the first call begins to watch.
+  static std::stop_token stop_token();
   static std::optional<std::string> timeout_to_pass_on();  // see http::pass_on; nullopt: no limit
 
   Server& set_pre_routing_handler(HandlerWithResponse handler);

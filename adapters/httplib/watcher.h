@@ -1,5 +1,5 @@
-// watcher.h - tells when the other end of a connection closes, while the thread that serves it waits for
-// something else.
+// watcher.h - tells when the other end of a connection closes or the time is up, while the thread that serves it waits
+// for something else.
 //
 //   { const Watcher::Watch watch(watcher, socket, stop);  wait(stop.get_token()); }
 //
@@ -10,6 +10,8 @@
 #include <mutex>
 #include <stop_token>
 #include <thread>
+
+#include "bulkhead/clock.h"
 
 namespace bulkhead::httplib {
 
@@ -22,7 +24,7 @@ class Watcher {
 
   class Watch {
    public:
-    Watch(Watcher& watcher, int socket, std::stop_source stop);
+    Watch(Watcher& watcher, int socket, std::stop_source stop, TimePoint until = no_deadline);
     ~Watch();  // afterwards the socket is not looked at
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
@@ -38,7 +40,11 @@ class Watcher {
 
   // Invariants, under mutex_: watched_ is what the thread is to look at; a socket is in it at most once.
   std::mutex mutex_;
-  std::map<int, std::stop_source> watched_;
+  struct Watched {
+    std::stop_source stop;
+    TimePoint until;
+  };
+  std::map<int, Watched> watched_;
   bool ending_ = false;
   int wake_;  // an eventfd: what is watched has changed
   std::thread thread_;

@@ -223,6 +223,11 @@ class [[nodiscard]] Call {
   explicit operator bool() const noexcept { return bulkhead_; }  // not finished
   // Gives the place back and tells breaker and limiter. False, and no effect, the second time.
   bool finish(CallVerdict verdict) noexcept;
+  // The same, a failure: it took longer than execution_timeout(), or than its deadline.
+  bool time_out() noexcept;
+  // How long it may run, see BulkheadOptions; for the caller to keep. wait_forever: no limit, or the bulkhead
+  // is not enabled or only watches.
+  std::chrono::nanoseconds execution_timeout() const noexcept;
   TimePoint began() const noexcept { return began_; }
   const Permit& permit() const noexcept { return permit_; }
 
@@ -281,6 +286,12 @@ class Bulkhead {
   template <class H>
   void async_acquire(AcquireOptions options, H handler);  // handler(Result<Call>)
   auto co_acquire(AcquireOptions options = {});           // co_await -> Result<Call>
+  // async_acquire in two steps, for those who would make something for the wait (a stop_source, a timer) and need
+  // not make it for calls that do not wait: the answer; or nullopt, and `begun` is for the second step, in which
+  // options.stop counts.
+  std::optional<Result<Call>> begin_acquire(const AcquireOptions& options, Call& begun) noexcept;
+  template <class H>
+  void async_acquire(Call begun, AcquireOptions options, H handler);
 
   // In force from the next call on; calls in flight, counters and what breaker and limiter have learnt stay.
   // Policies can be added and taken away. std::invalid_argument if a setting is wrong, or cannot be changed
@@ -355,6 +366,7 @@ class Bulkhead {
   template <class R>
   CallVerdict judge(Ended<R>& ended, const CallOptions<R>& options, Permit& permit) const noexcept;
   void would_reject(Reason reason) noexcept;
+  void count_timeout(const Call& call) noexcept;
   Rejection late() noexcept;  // a Reason::timeout, counted as an execution timeout
   void apply(const BulkheadOptions& options);
   void try_out(const BulkheadOptions& options) const;

@@ -19,8 +19,8 @@
 //
 // A refusal storm must not become the outage: clients that come back at once after each 503 can keep a
 // server so busy refusing that its healthy routes starve. hold() says how long to keep a refusal:
-// nothing while refusals are few, then so that no more than `per_second` leave, one by one and not in
-// bursts.
+// nothing while refusals are few, then so that no more than `per_second` leave, a few at a time. As each of those
+// clients asks again only when it has been refused, that is also how often they ask.
 //
 // Threads: every member of Guard may be called from any thread; a Visit belongs to one request. The
 // registry outlives the guard.
@@ -57,9 +57,12 @@ struct Route {
   std::chrono::nanoseconds cache_for{};
 };
 
+// A thousand refusals cost a server two or three per cent of a core. More than per_second times max_hold
+// clients at once are refused faster than that: give either more.
 struct StormOptions {
   std::uint32_t per_second = 1000;  // refusals that leave at most, once `burst` is used up; 0: none is held
   std::uint32_t burst = 100;
+  std::uint32_t batch = 4;  // of those that are held, so many leave together
   std::chrono::nanoseconds max_hold = std::chrono::seconds(1);
 };
 

@@ -264,5 +264,56 @@ TEST_P(BulkheadAsync, AProtectedFunctionTakesItsArgumentsAlong) {
   EXPECT_EQ(add(1, "a").error().reason, Reason::concurrency_limit);
 }
 
+TEST_P(BulkheadAsync, AnAcquisitionInTwoStepsAnswersAtOnceOrGoesInLine) {
+  Bulkhead b(options());
+  Call begun;
+  auto first = b.begin_acquire({}, begun);
+  ASSERT_TRUE(first && *first);
+  EXPECT_FALSE(begun);
+  EXPECT_FALSE(b.begin_acquire({.deadline = clock.now() + 1h}, begun));
+  EXPECT_TRUE(begun);
+  EXPECT_EQ(b.snapshot().gate.rejected(), 0u);
+  EXPECT_EQ(b.snapshot().rate_limit->available, 98);
+  std::optional<Result<Call>> second;
+  b.async_acquire(std::move(begun), {}, [&](Result<Call> call) { second.emplace(std::move(call)); });
+  EXPECT_FALSE(second);
+  Call none;
+  const auto third = b.begin_acquire({}, none);  // the line is full
+  ASSERT_TRUE(third);
+  EXPECT_EQ(third->error().reason, Reason::queue_limit);
+  (*first)->finish(CallVerdict::success);
+  ASSERT_TRUE(second && *second);
+  EXPECT_TRUE((*second)->time_out());
+  EXPECT_FALSE((*second)->time_out());
+  EXPECT_EQ(b.snapshot().gate.failed, 1u);
+  EXPECT_EQ(b.snapshot().timed_out, 1u);
+  b.set_draining(true);
+  EXPECT_EQ(b.begin_acquire({}, none)->error().reason, Reason::shutdown);
+}
+
+TEST_P(BulkheadAsync, AnAcquisitionThatEndsAfterItsFirstStepHasTakenNothing) {
+  Bulkhead b(options());
+  auto held = b.try_acquire();
+  {
+    Call begun;
+    EXPECT_FALSE(b.begin_acquire({}, begun));
+  }
+  EXPECT_EQ(b.snapshot().rate_limit->available, 99);
+  held->finish(CallVerdict::success);
+  EXPECT_TRUE(b.idle());
+}
+
+TEST_P(BulkheadAsync, ACallSaysHowLongItMayRun) {
+  BulkheadOptions o = options();
+  Bulkhead b(o);
+  EXPECT_EQ(b.try_acquire()->execution_timeout(), wait_forever);
+  o.execution_timeout = 5s;
+  b.update(o);
+  EXPECT_EQ(b.try_acquire()->execution_timeout(), 5s);
+  o.shadow = true;
+  b.update(o);
+  EXPECT_EQ(b.try_acquire()->execution_timeout(), wait_forever);
+}
+
 }  // namespace
 }  // namespace bulkhead

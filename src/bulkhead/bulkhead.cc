@@ -346,6 +346,32 @@ Result<Call> Bulkhead::acquire(const AcquireOptions& options) noexcept {
   return call;
 }
 
+std::optional<Result<Call>> Bulkhead::begin_acquire(const AcquireOptions& options, Call& begun) noexcept {
+  std::optional<Result<Call>> answer(std::in_place);
+  Call& call = **answer;
+  Rejection why;
+  const auto refused = [&] { return std::optional<Result<Call>>(std::in_place, std::unexpect, why); };
+  if (!prepare(call, options.priority, options.cost, why)) return refused();
+  if (call.free()) return answer;
+  const bool plain = options.cost == 1 && options.deadline == no_deadline && !options.stop.stop_possible();
+  if (plain && !shared_) {
+    const auto passed = pass(call, options.priority);
+    if (passed == Gate::Turnstile::Pass::yes) return answer;
+    if (passed != Gate::Turnstile::Pass::no) {
+      if (!place(call, gate_->noted(options), why)) return refused();
+      return answer;
+    }
+  }
+  if (shared_) pin(call);
+  if (auto decided = gate_->at_once(options, ns(call.began_))) {
+    if (!place(call, *std::move(decided), why)) return refused();
+    return answer;
+  }
+  if (!shared_) pin(call);
+  begun = std::move(call);
+  return std::nullopt;
+}
+
 bool Bulkhead::prepare(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept {
   return ask_policies(call, priority, cost, why);
 }
@@ -497,6 +523,18 @@ Call& Call::operator=(Call&& other) noexcept {
   return true;
 }
 
+bool Call::time_out() noexcept {
+  if (!bulkhead_) return false;
+  const TimePoint now = began_ == TimePoint{} ? began_ : bulkhead_->glance();
+  bulkhead_->count_timeout(*this);
+  bulkhead_->leave(*this, CallVerdict::failure, true, now - began_, now);
+  return true;
+}
+
+std::chrono::nanoseconds Call::execution_timeout() const noexcept {
+  return bulkhead_ && !free() ? bulkhead_->time_limit(gate_default) : wait_forever;
+}
+
 // The place last: whoever gets it finds everything counted, and it keeps the bulkhead from being destroyed.
 // Nothing before it can throw or wait.
 void Bulkhead::leave(Call& call, CallVerdict verdict, bool timed_out, std::chrono::nanoseconds took,
@@ -575,6 +613,13 @@ void Bulkhead::would_reject(Reason reason) noexcept {
 Opinion Bulkhead::judge(const std::exception_ptr& thrown) const {
   const auto& own = core_->judge;
   return own ? own(thrown) : std::nullopt;
+}
+
+void Bulkhead::count_timeout(const Call& call) noexcept {
+  if (call.free())
+    would_reject(Reason::timeout);
+  else
+    core_->timed_out.fetch_add(1, std::memory_order_relaxed);
 }
 
 Rejection Bulkhead::late() noexcept {

@@ -80,9 +80,9 @@ struct Guard::State {
       : registry(r),
         options(std::move(o)),
         peers(options.trusted_peers),
-        pacer(options.storm),
         cache(options.cache_entries, options.cache_entry_bytes),
-        seed(options.seed ? options.seed : (std::uint64_t{std::random_device()()} << 32 | 1)) {}
+        seed(options.seed ? options.seed : (std::uint64_t{std::random_device()()} << 32 | 1)),
+        pacer(options.storm, seed) {}
 
   // The finaliser of splitmix64, over a counter that threads share.
   std::uint32_t random() noexcept {
@@ -96,10 +96,10 @@ struct Guard::State {
   Registry& registry;
   const GuardOptions options;
   const TrustedPeers peers;
-  RefusalPacer pacer;
   ResponseCache cache;
   Metrics page;
   std::atomic<std::uint64_t> seed;
+  RefusalPacer pacer;
 };
 
 Guard::Guard(Registry& registry, GuardOptions options) {
@@ -207,9 +207,7 @@ Response Guard::refuse(const Visit& visit, const Rejection& why, TimePoint now) 
                   .random = s.random()});
 }
 
-std::chrono::nanoseconds Guard::hold(TimePoint now) noexcept {
-  return state_->pacer.hold(now, state_->random());
-}
+std::chrono::nanoseconds Guard::hold(TimePoint now) noexcept { return state_->pacer.hold(now); }
 
 void Guard::answered(const Visit& visit, int status, std::string_view content_type, std::string_view body,
                      std::string_view cache_control, bool set_cookie, TimePoint now) {

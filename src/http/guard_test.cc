@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <stdexcept>
 
 #include "bulkhead/http_guard.h"
@@ -184,17 +185,45 @@ TEST_F(HttpGuard, TheLastGoodResponseIsServedInsteadOfARefusal) {
 }
 
 TEST(HttpPacer, FewRefusalsLeaveAtOnceAndAStormLeavesOneByOne) {
-  RefusalPacer pacer({.per_second = 1000, .burst = 3, .max_hold = 100ms});
+  RefusalPacer pacer({.per_second = 1000, .burst = 3, .batch = 1, .max_hold = 100ms}, 1);
   const TimePoint now{1h};
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now, 0), 0ns) << i;
-  for (int i = 1; i <= 100; ++i) EXPECT_EQ(pacer.hold(now, 0), i * 1ms);
-  EXPECT_EQ(pacer.hold(now, 0), 100ms);  // no later than that
-  EXPECT_EQ(pacer.hold(now, 12345), 100ms + 12345ns);
-  EXPECT_LE(pacer.hold(now, 0xffffffff), 101ms);
-  EXPECT_EQ(pacer.hold(now + 50ms, 0), 51ms);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now + 1s, 0), 0ns) << i;
-  RefusalPacer off({.per_second = 0});
-  for (int i = 0; i < 1000; ++i) EXPECT_EQ(off.hold(now, 0), 0ns);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now), 0ns) << i;
+  const auto expect = [](std::chrono::nanoseconds held, std::chrono::nanoseconds at) {
+    EXPECT_GE(held, at);
+    EXPECT_LE(held, at + 500us);  // the jitter
+  };
+  for (int i = 1; i <= 100; ++i) expect(pacer.hold(now), i * 1ms);
+  for (int i = 0; i < 10; ++i) expect(pacer.hold(now), 100ms);  // no later than that
+  expect(pacer.hold(now + 50ms), 51ms);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now + 1s), 0ns) << i;
+  RefusalPacer off({.per_second = 0}, 1);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(off.hold(now), 0ns);
+}
+
+// 450 clients in virtual time who ask again when they are refused.
+TEST(HttpPacer, HoweverManyComeBackAtOnceTheirRefusalsLeaveAtTheirRateInSmallBatches) {
+  RefusalPacer pacer({.per_second = 1000, .burst = 10, .batch = 4, .max_hold = 1s}, 7);
+  std::multiset<TimePoint> due;
+  for (int i = 0; i < 450; ++i) due.insert(TimePoint{1h});
+  std::map<TimePoint, int> left;  // how many leave at each moment
+  std::map<std::int64_t, int> in_second;
+  while (due.begin()->time_since_epoch() < 1h + 10s) {
+    const TimePoint now = *due.begin();
+    due.erase(due.begin());
+    const TimePoint leaves = now + pacer.hold(now);
+    ++left[leaves];
+    ++in_second[(leaves.time_since_epoch() - 1h) / 1s];
+    due.insert(leaves);
+  }
+  EXPECT_LE(in_second[0], 1000 + 10 + 4);
+  for (int second = 1; second < 9; ++second) EXPECT_NEAR(in_second[second], 1000, 4) << second;
+  left.erase(left.begin());  // the burst
+  std::set<std::chrono::nanoseconds> gaps;
+  for (auto a = left.begin(), b = std::next(a); b != left.end(); ++a, ++b) {
+    EXPECT_LE(a->second, 4);
+    gaps.insert(b->first - a->first);
+  }
+  EXPECT_GT(gaps.size(), 10u);  // not in step
 }
 
 }  // namespace

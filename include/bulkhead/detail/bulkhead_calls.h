@@ -481,9 +481,14 @@ void Bulkhead::async_acquire(AcquireOptions options, H handler) {
     return deliver(handler, Result<Call>(std::unexpect, why));
   if (call.free()) return deliver(handler, Result<Call>(std::move(call)));
   pin(call);
+  async_acquire(std::move(call), std::move(options), std::move(handler));
+}
+
+template <class H>
+void Bulkhead::async_acquire(Call begun, AcquireOptions options, H handler) {
   gate_->async_acquire(
       with_defaults(std::move(options)),
-      [this, call = std::move(call), handler = std::move(handler)](Result<Permit> permit) mutable {
+      [this, call = std::move(begun), handler = std::move(handler)](Result<Permit> permit) mutable {
         Rejection refusal;
         const bool placed = place(call, std::move(permit), refusal);
         deliver(handler, placed ? Result<Call>(std::move(call)) : Result<Call>(std::unexpect, refusal));

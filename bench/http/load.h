@@ -1,0 +1,21 @@
+// load.h - the clients of the storm: those who come back at once, and those whose latency counts.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace bulkhead::bench {
+
+struct Latency {
+  double p50 = 0, p90 = 0, p99 = 0;  // ms
+};
+
+// /fast, 500 times a second on 16 connections. Counted from the moment a request was due, so that a late one is not
+// forgiven.
+Latency measure(std::uint16_t port, std::chrono::milliseconds time);
+
+// Asks for /slow on so many connections, again as soon as there is an answer, for ever. `refused` counts the 503s.
+void flood(std::uint16_t port, int clients, std::atomic<std::uint64_t>& refused);
+
+}  // namespace bulkhead::bench

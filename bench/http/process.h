@@ -1,0 +1,27 @@
+// process.h - a part of a measurement in a process of its own, so that its processor time can be told from the others'.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+
+namespace bulkhead::bench {
+
+class Process {
+ public:
+  // body(tell) runs there until it is killed; what it tells is `port` here.
+  explicit Process(const std::function<void(const std::function<void(std::uint16_t)>& tell)>& body);
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process();
+
+  double cpu_seconds() const;  // user and system, so far
+  void pause(bool on) const;   // SIGSTOP, SIGCONT
+  std::uint16_t port = 0;
+
+ private:
+  pid_t child_;
+};
+
+}  // namespace bulkhead::bench
