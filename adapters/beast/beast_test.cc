@@ -219,7 +219,7 @@ TEST_F(BeastServer, FramesItsResponsesForEveryKindOfRequest) {
     three += more;
   }
   c.send("ET /d HTTP/1.0\r\n\r\n");
-  EXPECT_THAT(c.read(), HasSubstr("Connection: close"));
+  EXPECT_THAT(c.read(), StartsWith("HTTP/1.0 200"));
   EXPECT_EQ(c.read(), "");
 }
 

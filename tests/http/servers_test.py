@@ -126,6 +126,28 @@ class Disconnects(ServerTest):
         s.close()
 
 
+class Bounds(ServerTest):
+    def test_oversized_requests_are_refused(self):
+        body = b"x" * (2 << 20)
+        posted = subprocess.run(["curl", "-sS", "-i", "--max-time", "30", "-H", "Expect:", "--data-binary", "@-", self.url + "/reports/1"],
+                                input=body, capture_output=True, check=True).stdout
+        self.assertIn(b"HTTP/1.1 413", posted)
+        header = self.curl("-H", "X-Big: " + "x" * 20000, self.url + "/")
+        self.assertRegex(header, r"HTTP/1.1 4\d\d")
+        self.becomes("reports", lambda b: in_flight(b) == 0 and waiting(b) == 0)
+
+    def test_slow_requests_hold_nobody_up(self):
+        slow = [self.connect() for _ in range(100)]
+        for n, byte in enumerate(b"GET / HTTP/1.1\r\n"):
+            for s in slow:
+                s.sendall(bytes([byte]))
+            if n % 4 == 0:
+                self.assertIn("hello", self.curl(self.url + "/"))
+        self.assertEqual(in_flight(self.now("shop")), 0)  # a request that is not there yet has no place
+        for s in slow:
+            s.close()
+
+
 def in_flight(bulkhead):
     return bulkhead["in_flight"]
 
