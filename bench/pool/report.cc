@@ -61,7 +61,7 @@ void print_pools(std::ostream& out, const Results& results) {
     out << text("  %-36s %9s %-19s %9s %9s", "", table.unit.c_str(), "[rounds]", "x Asio", "CPU x");
     for (const auto& [name, value] : table.rows.front().extra) out << text(" %11s", name.c_str());
     out << "  clean windows\n";
-    const char* cpu = table.workload == "pool_throughput" ? "CPU ns" : "CPU us";
+    const char* cpu = table.workload == "pool_round_trip" ? "CPU us" : "CPU ns";
     const Row* asio = table.find(kAsioPool);
     for (const Row& row : table.rows) {
       const auto [least, most] = std::minmax_element(row.rounds.begin(), row.rounds.end());

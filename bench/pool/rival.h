@@ -1,7 +1,7 @@
 // rival.h - what a pool of threads is to this benchmark, and the loops that every rival runs.
 //
-// A rival brings post(f), which has f run some time, and ask(), which has a worker return a number and waits
-// for it. One thread submits. It never has more than `window` tasks outstanding: at that many it sleeps until
+// A rival brings post(f), which has f run some time, and submit(f), which gives something to get() what f
+// returned from. One thread submits. It never has more than `window` tasks outstanding: at that many it sleeps until
 // half of them are done, whoever the rival is, so that unbounded queues are not measured by their memory.
 #pragma once
 
@@ -60,6 +60,8 @@ class PoolContender {
   virtual ~PoolContender() = default;
   // Posts tasks of that length until the time has come, and waits for them. Returns how many.
   virtual std::uint64_t throughput(std::int64_t task_ns, std::int64_t until) = 0;
+  // The same with empty tasks that each return a number, which is taken half a window later.
+  virtual std::uint64_t results(std::int64_t until) = 0;
   // Asks again and again until the time has come, sleeping `pause_ns` in between. What each took.
   virtual void round_trips(std::int64_t pause_ns, std::int64_t until, std::vector<double>& took_ns) = 0;
 };
@@ -78,18 +80,38 @@ class PoolContending final : public PoolContender {
                        : run(until, [this] { outstanding_.done(); });
   }
 
+  std::uint64_t results(std::int64_t until) override {
+    const auto task = [] { return 42; };
+    std::vector<decltype(rival_.submit(task))> tasks(Outstanding::window / 2);
+    std::uint64_t count = 0;
+    do {
+      for (unsigned i = 0; i < R::batch; ++i) {
+        auto& slot = tasks[count++ % tasks.size()];
+        if (slot.valid()) answer(std::move(slot));
+        slot = rival_.submit(task);
+      }
+    } while (now_ns() < until);
+    for (auto& slot : tasks)
+      if (slot.valid()) answer(std::move(slot));
+    return count;
+  }
+
   void round_trips(std::int64_t pause_ns, std::int64_t until, std::vector<double>& took_ns) override {
     for (std::int64_t start = now_ns(); start < until; start = now_ns()) {
       if (pause_ns > 0) {
         nap(pause_ns);
         start = now_ns();
       }
-      rival_.ask();
+      answer(rival_.submit([] { return 42; }));
       took_ns.push_back(static_cast<double>(now_ns() - start));
     }
   }
 
  private:
+  template <class Answer>
+  static void answer(Answer task) {
+    [[maybe_unused]] const auto number = task.get();
+  }
   template <class F>
   std::uint64_t run(std::int64_t until, F task) {
     std::uint64_t count = 0;

@@ -3,6 +3,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_future.hpp>
+#include <future>
 
 #include "bench/pool/rival.h"
 
@@ -19,8 +20,9 @@ class AsioPool {
   void post(F f) {
     boost::asio::post(pool_, std::move(f));
   }
-  int ask() {
-    return boost::asio::post(pool_, boost::asio::use_future([] { return 42; })).get();
+  template <class F>
+  std::future<int> submit(F f) {
+    return boost::asio::post(pool_, boost::asio::use_future(std::move(f)));
   }
 
  private:

@@ -19,8 +19,9 @@ class StdAsync {
   void post(F f) {
     futures_[next_++ % futures_.size()] = std::async(std::launch::async, std::move(f));
   }
-  int ask() {
-    return std::async(std::launch::async, [] { return 42; }).get();
+  template <class F>
+  std::future<int> submit(F f) {
+    return std::async(std::launch::async, std::move(f));
   }
 
  private:

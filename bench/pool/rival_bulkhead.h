@@ -23,10 +23,11 @@ class BulkheadPool {
 
   template <class F>
   void post(F f) {
-    pool_.submit(std::move(f)).detach();
+    (void)pool_.post(std::move(f));  // what is refused is counted, see above
   }
-  int ask() {
-    return *pool_.submit([] { return 42; }).get();
+  template <class F>
+  bulkhead::Task<int> submit(F f) {
+    return pool_.submit(std::move(f));
   }
 
  private:

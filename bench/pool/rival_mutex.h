@@ -38,11 +38,12 @@ class MutexPool {
     }
     changed_.notify_one();
   }
-  int ask() {
-    auto task = std::make_shared<std::packaged_task<int()>>([] { return 42; });
+  template <class F>
+  std::future<int> submit(F f) {
+    auto task = std::make_shared<std::packaged_task<int()>>(std::move(f));
     std::future<int> future = task->get_future();
     post([task = std::move(task)] { (*task)(); });
-    return future.get();
+    return future;
   }
 
  private:

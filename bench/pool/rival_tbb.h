@@ -26,11 +26,12 @@ class TbbArena {
   void post(F f) {
     arena_.enqueue(std::move(f));
   }
-  int ask() {
+  template <class F>
+  std::future<int> submit(F f) {
     auto promise = std::make_shared<std::promise<int>>();
     std::future<int> future = promise->get_future();
-    arena_.enqueue([promise = std::move(promise)] { promise->set_value(42); });
-    return future.get();
+    arena_.enqueue([promise = std::move(promise), f = std::move(f)] { promise->set_value(f()); });
+    return future;
   }
 
  private:

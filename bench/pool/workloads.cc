@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <array>
+#include <functional>
 
 #include "bench/pool/rival.h"
 #include "bulkhead/pool.h"
@@ -48,13 +49,14 @@ Contenders make_all(unsigned workers, Placement placement) {
   return all;
 }
 
-Sample run_tasks(PoolContender& c, std::int64_t task_ns, std::int64_t window_ns) {
+// run(until) gives how many tasks it ran.
+Sample run_tasks(const std::function<std::uint64_t(std::int64_t until)>& run, std::int64_t window_ns) {
   nap(rest_ns);
-  c.throughput(task_ns, now_ns() + window_ns / 20);
+  run(now_ns() + window_ns / 20);
   const Quiet quiet;
   const Usage before = Usage::now();
   const std::int64_t start = now_ns();
-  const auto tasks = static_cast<double>(c.throughput(task_ns, start + window_ns));
+  const auto tasks = static_cast<double>(run(start + window_ns));
   const auto wall = static_cast<double>(now_ns() - start);
   const Usage after = Usage::now();
   return {
@@ -111,9 +113,22 @@ void pool_throughput(const PoolSettings& settings, Results& results) {
                    .permits = workers,
                    .section = task,
                    .rows = {}},
-                  workers, {"CPU ns", "sleeps/1000"},
-                  [=](PoolContender& c, std::int64_t window_ns) { return run_tasks(c, task_ns, window_ns); });
+                  workers, {"CPU ns", "sleeps/1000"}, [=](PoolContender& c, std::int64_t window_ns) {
+                    return run_tasks([&](std::int64_t until) { return c.throughput(task_ns, until); },
+                                     window_ns);
+                  });
     }
+    measure_all(settings, results,
+                {.workload = "pool_results",
+                 .title = "submit and take the result, " + count_workers(workers) + ", empty tasks",
+                 .unit = "ns",
+                 .threads = 1,
+                 .permits = workers,
+                 .section = "results",
+                 .rows = {}},
+                workers, {"CPU ns", "sleeps/1000"}, [](PoolContender& c, std::int64_t window_ns) {
+                  return run_tasks([&](std::int64_t until) { return c.results(until); }, window_ns);
+                });
   }
 }
 

@@ -16,7 +16,7 @@ struct PoolSettings : Settings {
 };
 
 void pool_throughput(const PoolSettings& settings,
-                     Results& results);  // submit to complete, nobody waits for one
+                     Results& results);  // submit to complete: nobody waits, and results that are taken
 void pool_round_trip(const PoolSettings& settings, Results& results);  // submit and wait for the result
 void pool_memory(const Settings& settings, Results& results);          // bytes per task
 

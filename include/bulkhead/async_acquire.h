@@ -91,7 +91,12 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   // On the thread that decided it, outside all locks. May destroy this object and re-enter the gate.
   virtual void on_decided() noexcept = 0;
   Gate& gate() const noexcept { return gate_; }
-  Permit permit_;  // if it was admitted at once; the owner's once the result is taken
+  // For those told at once. Joins the line as an ordinary call, normal and of cost 1, that needs no watch;
+  // false: not possible just now, start() it.
+  bool join() noexcept;
+  // Gives the unit of its permit to the next of its kind in line, who is not told; null: nobody, and the permit is
+  // as it was.
+  AsyncAcquire* hand_on() noexcept;
 
  private:
   friend class Gate;
@@ -104,11 +109,16 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   static void tell_at_once(Waiter& w) noexcept;
   void decided_by_others() noexcept;
 
-  Gate& gate_;
-  AcquireWatch* watch_;
   Stage stage_ = Stage::idle;
   bool waited_ = false;
   bool pinned_ = false;  // from joining the line until the result is taken
+
+ protected:
+  Permit permit_;  // if it was admitted at once; the owner's once the result is taken
+
+ private:
+  Gate& gate_;
+  AcquireWatch* watch_;
 };
 
 }  // namespace bulkhead

@@ -102,6 +102,7 @@ constexpr std::uint64_t flow_of(std::string_view name) noexcept {
 
 class AsyncAcquire;
 class Bulkhead;
+struct PoolCore;
 
 namespace detail {
 class Frame;
@@ -197,6 +198,7 @@ class Gate {
   friend class AsyncAcquire;
   friend class AcquireWatch;
   friend class Bulkhead;
+  friend struct PoolCore;
   friend class detail::Frame;
   friend class detail::Completions;
   friend class detail::MemberGate;
@@ -242,6 +244,9 @@ class Gate {
   bool pass(const AcquireOptions& options, std::int64_t seen = 0) noexcept;
   bool only_measured() const noexcept { return meter_ && !observers_ && !measure_ && !backing_; }
   void measure(std::uint32_t units, Turnstile::Pass pass, std::int64_t seen = 0) noexcept;
+  void post_to(detail::Inbox<detail::StdPlatform>& inbox) noexcept {  // before the first call
+    if (!turnstile_.observed() && !flows_) turnstile_.post_to(inbox);
+  }
   bool borrow(const AcquireOptions& options, bool may_queue) noexcept;
   Result<Permit> conclude(Waiter& w, const AcquireOptions& options) noexcept;
   Rejection refused(Priority priority, const Turnstile::Look& look) noexcept;

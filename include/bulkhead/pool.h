@@ -15,9 +15,9 @@
 //   for other work of its own pool can starve itself: a debug build says so and aborts when every thread
 //   waits for a queued task. Workers start when work comes, up to `threads`; those beyond `min_threads`
 //   end after `keep_alive` without work.
-// Cost: a submit takes one recycled block for the shared state (512 bytes; from the heap if fn is larger
-//   than about 200 bytes), one compare-exchange when a thread is free, a short lock when not; at most one
-//   wake-up is in flight.
+// Cost: a submit takes one recycled block for the shared state (256 bytes; 512 if fn is larger than 64 bytes,
+//   from the heap if it is larger than 300), one compare-exchange when a thread is free, a short lock when
+//   not; at most one wake-up is in flight. post() saves the Task where nobody waits for the result.
 // The destructor is shutdown(now) without a deadline: queued work is rejected, running work is asked to
 // stop and waited for.
 #pragma once
@@ -125,7 +125,16 @@ class Pool {
   auto submit(F fn, const SubmitOptions& options = {}) {
     return launch<detail::NoFallback>(std::move(fn), {}, options);
   }
-  // The same; if it is rejected before it ran or times out, the result is fallback(const Rejection&).
+  // For work that nobody waits for: what it returns is dropped, what it throws is lost (and counted as failed). The
+  // answer is whether it has a place; what is refused later (evicted, out of time, shut down) is only counted.
+  template <class F>
+  Result<void> post(F fn, const SubmitOptions& options = {}) {
+    detail::NoFallback none;
+    auto* state = make<detail::NoFallback>(fn, none, options);
+    state->let_go();
+    return start(*state, options);
+  }
+  // As submit; if it is rejected before it ran or times out, the result is fallback(const Rejection&).
   template <class F, class Fallback>
   auto submit_or(F fn, Fallback fallback, const SubmitOptions& options = {}) {
     return launch<Fallback>(std::move(fn), std::move(fallback), options);
@@ -151,21 +160,26 @@ class Pool {
   void allow(std::uint32_t threads) noexcept;  // for a limit of the gate that others move
 
   template <class Fallback, class F>
-  auto launch(F fn, Fallback fallback, const SubmitOptions& options) {
+  auto* make(F& fn, Fallback& fallback, const SubmitOptions& options) {
     constexpr bool with_stop = std::is_invocable_v<F&, std::stop_token>;
     static_assert(with_stop || std::is_invocable_v<F&>, "work is called as fn() or fn(std::stop_token)");
     using R = typename std::conditional_t<with_stop, std::invoke_result<F&, std::stop_token>,
                                           std::invoke_result<F&>>::type;
     static_assert(!std::is_reference_v<R>, "return a value or a std::reference_wrapper");
-    auto* state = detail::TaskOf<R, F, Fallback>::make(std::move(fn), std::move(fallback), *core_, gate(),
-                                                       extras(options));
-    Task<R> task(state);
-    start(*state, options);
+    return detail::TaskOf<R, F, Fallback>::make(std::move(fn), std::move(fallback), *core_, gate(),
+                                                extras(options));
+  }
+  template <class Fallback, class F>
+  auto launch(F fn, Fallback fallback, const SubmitOptions& options) {
+    auto* state = make<Fallback>(fn, fallback, options);
+    Task<typename std::remove_pointer_t<decltype(state)>::Returned> task(state);
+    (void)start(*state, options);  // the task knows as well
     return task;
   }
 
   detail::TaskExtras* extras(const SubmitOptions& options) const;
-  void start(detail::TaskState& task, const SubmitOptions& options) noexcept;
+  Result<void> start(detail::TaskState& task,
+                     const SubmitOptions& options) noexcept;  // its place, or why none
 
   std::unique_ptr<PoolCore> core_;
 };

@@ -114,6 +114,26 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
   return decided;
 }
 
+bool AsyncAcquire::join() noexcept {
+  stage_ = Stage::started;
+  return gate_.turnstile_.post(*this);
+}
+
+AsyncAcquire* AsyncAcquire::hand_on() noexcept {
+  if (permit_.state_ != Permit::held || gate_.backing_) return nullptr;  // else its release has more to do
+  Waiter* const w = gate_.turnstile_.hand_on(&AsyncAcquire::tell_at_once);
+  if (!w) return nullptr;
+  permit_.state_ = 0;
+  auto* heir = static_cast<AsyncAcquire*>(w);
+  heir->stage_ = Stage::over;
+  heir->waited_ = true;
+  if (heir->watch_) heir->watch_->disarm(gate_);
+  if (std::exchange(heir->pinned_, false)) gate_.unpin();
+  heir->permit_.hold(&gate_, heir->tier);
+  heir->permit_.waited_ = true;
+  return heir;
+}
+
 Result<Permit> AsyncAcquire::result() noexcept {
   if (permit_) return std::move(permit_);
   static const AcquireOptions nothing_to_watch;

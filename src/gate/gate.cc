@@ -15,6 +15,7 @@
 #include "gate/member_gate.h"
 #include "gate/meter.h"
 #include "gate/plan.h"
+#include "gate/posting.h"
 #include "gate/slow_path.h"
 
 namespace bulkhead {

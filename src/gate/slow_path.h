@@ -105,7 +105,7 @@ template <class P>
 void Turnstile<P>::decide(Waiter& w, Verdict verdict) noexcept {
   w.verdict = verdict;
   w.in_flight = in_flight();
-  w.waiting = waiting();
+  w.waiting = line::total(line_.load(std::memory_order_relaxed));
 }
 
 template <class P>
@@ -175,7 +175,7 @@ bool Turnstile<P>::admit(Waiter& w, std::int64_t now) noexcept {
 // waking gets them directly.
 template <class P>
 void Turnstile<P>::serve(std::int64_t now, Wakes& wakes) noexcept {
-  while (Waiter* w = head()) {
+  while (Waiter* w = next()) {
     if (loose() && w->is_thread && !starved(w, now)) {
       if (!poked_ && fits(*w)) {
         poked_ = w;
@@ -215,6 +215,8 @@ template <class P>
 void Turnstile<P>::attend(std::int64_t now, Wakes& wakes) noexcept {
   do serve(now, wakes);
   while (settle_quiet(now));
+  note(word_.load(std::memory_order_relaxed));  // while there is a line, nobody passes who would
+  allow_posts();
   check_idle(wakes);
 }
 
@@ -317,6 +319,7 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
     return rejected(reason);
   };
   if (closed_.load(std::memory_order_relaxed)) return reject(Reason::shutdown);
+  take_posts();  // they came before
   // A stop that came first refuses it. A timeout that came first only means that it will not wait.
   const bool too_late = w.early == rejected(Reason::timeout);
   if (const Verdict early = w.early; early != Verdict::pending && !too_late) return reject(reason_of(early));
@@ -366,6 +369,7 @@ template <class P>
 bool Turnstile<P>::withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& wakes) noexcept {
   P::point("withdraw.before_lock");
   Hold hold(mutex_);
+  take_posts();
   if (!w.queued) {
     if (w.verdict == Verdict::pending && (w.early == Verdict::pending || reason != Reason::timeout))
       w.early = rejected(reason);
@@ -468,6 +472,7 @@ template <class P>
 void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64_t now,
                           Wakes& wakes) noexcept {
   Hold hold(mutex_);
+  take_posts();
   const std::int64_t before =
       std::int64_t{limit_.load(std::memory_order_relaxed)} - reserve_.load(std::memory_order_relaxed);
   const std::int64_t after = std::int64_t{limit} - reserve;
@@ -490,8 +495,10 @@ void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64
 template <class P>
 void Turnstile<P>::resize_queue(std::uint32_t max_queue, std::uint32_t reserve) noexcept {
   Hold hold(mutex_);
+  take_posts();
   max_queue_.store(max_queue, std::memory_order_release);
   queue_reserve_.store(reserve, std::memory_order_release);
+  allow_posts();
 }
 
 template <class P>
@@ -499,6 +506,7 @@ bool Turnstile<P>::close(Wakes& wakes) noexcept {
   Hold hold(mutex_);
   if (closed_.load(std::memory_order_relaxed)) return false;
   closed_.store(true, std::memory_order_release);
+  take_posts();
   while (Waiter* w = head()) {
     leave(*w);
     decide(*w, rejected(Reason::shutdown));
@@ -552,7 +560,7 @@ typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
     const std::int64_t reserve = reserve_.load(std::memory_order_acquire);
     const std::int64_t heavy = heavy_.load(std::memory_order_acquire);
     n.failed = failed_.load(std::memory_order_acquire);
-    n.line = line_.load(std::memory_order_acquire);
+    n.line = in_line();
     const bool still = begun_.load(std::memory_order_acquire) == ended;
 
     const std::int64_t used = std::int64_t{n.limit} - reserve - word::room(w);
@@ -576,8 +584,13 @@ void Turnstile<P>::note_pass() noexcept {
   if (word_.load(std::memory_order_relaxed) >> 62 == (anchor_.load(std::memory_order_relaxed) >> 30 & 3))
     return;
   Hold hold(mutex_);
-  const std::uint64_t w = word_.load(std::memory_order_acquire);
+  note(word_.load(std::memory_order_acquire));
+}
+
+template <class P>
+void Turnstile<P>::note(std::uint64_t w) noexcept {
   const std::uint64_t anchor = anchor_.load(std::memory_order_relaxed);
+  if (w >> 62 == (anchor >> 30 & 3)) return;
   anchor_.store(anchor + (word::released(w) - static_cast<std::uint32_t>(anchor)), std::memory_order_release);
   if (!observed_) quarter_.store(w >> 62, std::memory_order_relaxed);
 }

@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "gate/posting.h"
 #include "pool/workers.h"
 
 namespace bulkhead {
@@ -29,7 +30,9 @@ struct PoolCore {
   std::vector<detail::TaskState*> stoppable;  // running, with a stop_token
   bool stopping = false;                      // work that begins now is asked to stop at once
 
-  Gate gate;  // last: it is destroyed first, and waits for the permits
+  detail::Inbox<detail::StdPlatform> inbox;  // of the gate's line
+  Gate gate;                                 // last: it is destroyed first, and waits for the permits
+  const bool plain;                          // work that asks for nothing needs no TaskExtras
 };
 
 }  // namespace bulkhead

@@ -67,7 +67,11 @@ PoolCore::PoolCore(PoolOptions o)
       clock(o.clock ? *o.clock : Clock::steady()),
       workers(std::make_shared<Workers>(*this, o, clock,
                                         [](detail::TaskState& task) noexcept { task.execute(); })),
-      gate(gate_options(std::move(o))) {}
+      gate(gate_options(std::move(o))),
+      plain(execution_timeout == wait_forever && !context.capture &&
+            !AcquireWatch::needed(gate, gate_default, no_deadline, {})) {
+  gate.post_to(inbox);
+}
 
 Pool::Pool(PoolOptions options) : core_(std::make_unique<PoolCore>(checked(std::move(options)))) {}
 
@@ -92,6 +96,9 @@ AcquireOptions acquire_options(const SubmitOptions& o) {
 }  // namespace
 
 detail::TaskExtras* Pool::extras(const SubmitOptions& o) const {
+  if (core_->plain && o.queue_timeout == gate_default && o.execution_timeout == gate_default &&
+      o.deadline == no_deadline && !o.stop.stop_possible())
+    return nullptr;
   const auto timeout = o.execution_timeout == gate_default ? core_->execution_timeout : o.execution_timeout;
   if (timeout == wait_forever && !core_->context.capture &&
       !AcquireWatch::needed(core_->gate, o.queue_timeout, o.deadline, o.stop))
@@ -102,27 +109,32 @@ detail::TaskExtras* Pool::extras(const SubmitOptions& o) const {
   return extras;
 }
 
-void Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept {
+Result<void> Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept {
+  const auto refuse = [&task](const Rejection& rejection) {
+    task.reject(rejection);
+    return Result<void>(std::unexpect, rejection);
+  };
   if (!core_->accepting.load(std::memory_order_acquire))
-    return task.reject(core_->gate.refuse(options.priority, Reason::shutdown));
+    return refuse(core_->gate.refuse(options.priority, Reason::shutdown));
+  const bool ordinary = !task.extras_ && options.priority == Priority::normal && options.cost <= 1;
+  if (ordinary && task.join()) return {};
   const bool decided = task.extras_
                            ? task.AsyncAcquire::start(task.extras_->watch.options())
                            : task.AsyncAcquire::start(
                                  {.priority = options.priority, .cost = options.cost, .flow = options.flow});
-  if (!decided) return;  // in the queue
+  if (!decided) return {};  // in the queue
   Result<Permit> permit = task.result();
   if (permit) {
     task.permit_ = *std::move(permit);
-    return core_->workers->add(task);
+    core_->workers->add(task);
+    return {};
   }
   const Reason reason = permit.error().reason;
   const bool full = reason == Reason::concurrency_limit || reason == Reason::queue_limit;
-  if (full && core_->on_reject == OnReject::caller_runs) {
-    core_->caller_runs.fetch_add(1, std::memory_order_relaxed);
-    task.execute();
-  } else {
-    task.reject(permit.error());
-  }
+  if (!full || core_->on_reject != OnReject::caller_runs) return refuse(permit.error());
+  core_->caller_runs.fetch_add(1, std::memory_order_relaxed);
+  task.execute();
+  return {};
 }
 
 void Pool::resize(std::uint32_t threads) {

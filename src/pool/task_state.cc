@@ -65,16 +65,29 @@ bool TaskState::detach(Continuation& waiter) noexcept {
 }
 
 namespace {
-const void* this_thread() noexcept {
-  static thread_local char mark;
-  return &mark;
-}
+// The tasks that this thread is giving up, innermost first: telling the pool may come back to them.
+struct Giving {
+  explicit Giving(const TaskState& t) noexcept : task(t), outer(innermost) { innermost = this; }
+  ~Giving() { innermost = outer; }
+  Giving(const Giving&) = delete;
+  Giving& operator=(const Giving&) = delete;
+
+  static bool up(const TaskState& t) noexcept {
+    for (const Giving* g = innermost; g; g = g->outer)
+      if (&g->task == &t) return true;
+    return false;
+  }
+  const TaskState& task;
+  const Giving* const outer;
+  static constinit thread_local const Giving* innermost;
+};
+constinit thread_local const Giving* Giving::innermost = nullptr;
 }  // namespace
 
 void TaskState::give_up(Reason reason) noexcept {
-  giver_.store(this_thread(), std::memory_order_relaxed);
   const std::uintptr_t before = set_refused();
   if (!before) return;
+  const Giving giving(*this);
   // Until it is settled, below, the pool is there (T4).
   refuse(numbers(reason));
   if (std::stop_source* source = stop()) source->request_stop();
@@ -109,7 +122,7 @@ void TaskState::settle(std::uintptr_t further_flags) noexcept {
 
 // Refused by another thread, which may still be at it.
 void TaskState::finish() noexcept {
-  if (giver_.load(std::memory_order_relaxed) != this_thread())
+  if (!Giving::up(*this))
     while (!settled()) StdPlatform::pause();
   if (word_.fetch_or(is_finished, std::memory_order_acq_rel) & is_detached) destroy();
 }
@@ -138,7 +151,10 @@ void TaskState::on_decided() noexcept {
 // What the release admits goes on right here.
 void TaskState::hand_over() noexcept {
   const Workers::HandingOver handing_over;
-  permit_.release();
+  if (AsyncAcquire* heir = hand_on())
+    core_.workers->add(static_cast<TaskState&>(*heir));
+  else
+    permit_.release();
 }
 
 void TaskState::execute() noexcept {
@@ -154,7 +170,9 @@ void TaskState::execute() noexcept {
   const auto end = [&] {
     std::lock_guard lock(core.mutex);
     ended_ = true;
-    if (abandoned_) std::erase_if(core.abandoned, [this](const auto& a) { return a.task == this; });
+    if (!std::exchange(abandoned_, false)) return;
+    std::erase_if(core.abandoned, [this](const auto& a) { return a.task == this; });
+    if (unspent_) --core.abandoned_total;  // it was refused just before it would have begun
   };
   if (refused()) end();  // before its thread is shown as free
   hand_over();           // the slot first, so that whoever learns of the result finds it free

@@ -42,8 +42,9 @@ Workers* Workers::of_this_thread(const PoolCore& pool) noexcept {
 }
 
 void Workers::add(detail::TaskState& task) noexcept {
-  // No wake-up and no lock, when nobody was admitted before it and is still waiting for a thread.
-  if (on_worker() && mine->handing_over && !mine->next && ready_count_.load(std::memory_order_relaxed) == 0) {
+  const bool goes_on = on_worker() && mine->handing_over && !mine->next;
+  // No lock, when nobody was admitted before it and is still waiting for a thread.
+  if (goes_on && ready_count_.load(std::memory_order_relaxed) == 0) {
     mine->next = &task;
     return;
   }
@@ -57,7 +58,10 @@ void Workers::add(detail::TaskState& task) noexcept {
       first_ready_ = &task;
     last_ready_ = &task;
     ready_count_.fetch_add(1, std::memory_order_relaxed);
-    wake = pass_on();
+    if (goes_on)
+      mine->next = take();  // as many are ready as before, and a wake-up is on the way to them
+    else
+      wake = pass_on();
   }
   carry_out(wake);
 }

@@ -10,6 +10,7 @@
 
 // The very files that ship, or copies of them with one seeded error.
 #include "bulkhead/detail/turnstile.h"
+#include "gate/posting.h"
 #include "gate/slow_path.h"
 
 namespace bulkhead::model {
@@ -101,6 +102,21 @@ class ModelGate {
   void release(const Ask& ask = {}, bool failed = false) {
     leave_section(ask);
     give_back(ask.cost, failed);
+  }
+
+  // As AsyncAcquire::hand_on: what a worker does at the end of its work. Null: the unit is given back.
+  Call* hand_on(void (*complete)(Turnstile::Waiter&) noexcept) {
+    leave_section({});
+    const std::uint32_t epoch = shrinks_;
+    auto* heir = static_cast<Call*>(t().hand_on(complete));
+    if (!heir) {
+      give_back(1, false);
+      return nullptr;
+    }
+    ++releases_;
+    announce(*heir);
+    enter_section({}, epoch);
+    return heir;
   }
 
   // Acquires, and if admitted releases; what a call does.

@@ -6,6 +6,7 @@ Each must be found. `old` must occur exactly once in the file, so that an entry 
 
 TURNSTILE = "include/bulkhead/detail/turnstile.h"
 SLOW = "src/gate/slow_path.h"
+POSTING = "src/gate/posting.h"
 
 
 class Mutant:
@@ -125,7 +126,7 @@ MUTANTS = [
            "  if (closed_.load(std::memory_order_relaxed)) return reject(Reason::shutdown);\n", "", "close"),
     # ---- drain, destruction ----
     Mutant("drain_not_notified", SLOW,
-           "  while (settle_quiet(now));\n  check_idle(wakes);", "  while (settle_quiet(now));", "drain"),
+           "  allow_posts();\n  check_idle(wakes);", "  allow_posts();", "drain"),
     Mutant("drain_keeps_quiet", SLOW,
            "nobody_waits && !drains_ && !closed_", "nobody_waits && !closed_", "drain"),
     Mutant("drain_left_in_the_list", SLOW, "    *d = drain.next;\n", "", "drain"),
@@ -137,6 +138,27 @@ MUTANTS = [
     Mutant("release_not_acknowledged", SLOW, "  --slow_releases_;\n", "", "destroy"),
     Mutant("idle_with_units_out", SLOW,
            "         word::room(w) >=\n", "         true || word::room(w) >=\n", "drain"),
+    # ---- the inbox of a pool ----
+    Mutant("posts_to_a_closed_inbox", POSTING,
+           "  if (places == 0) return false;\n", "", "posted"),
+    Mutant("inbox_not_closed", POSTING,
+           "    inbox_->places.store(0, std::memory_order_relaxed);\n", "", "posted"),
+    Mutant("hand_on_leaves_posts_behind", POSTING,
+           "  take_posts();\n  settle_quiet(0);\n", "  settle_quiet(0);\n", "posted"),
+    Mutant("serves_without_looking_at_posts", POSTING,
+           "(!tiers_[2].first || posted())) take_posts();", "false) take_posts();", "posted"),
+    Mutant("newcomer_before_posts", SLOW,
+           "  take_posts();  // they came before\n", "", "posted_full"),
+    Mutant("withdraw_misses_posts", SLOW,
+           '  P::point("withdraw.before_lock");\n  Hold hold(mutex_);\n  take_posts();\n',
+           '  P::point("withdraw.before_lock");\n  Hold hold(mutex_);\n', "posted_cancel"),
+    Mutant("close_misses_posts", SLOW,
+           "  take_posts();\n  while (Waiter* w = head()) {", "  while (Waiter* w = head()) {", "posted_close"),
+    Mutant("hand_on_not_acknowledged", POSTING, "  --slow_releases_;  // see D1\n", "", "posted_drain"),
+    Mutant("hand_on_in_debt", POSTING,
+           "reserve < 0) return nullptr;", "reserve < -9) return nullptr;", "posted_shrink"),
+    Mutant("hand_on_keeps_the_line_closed_to_all", POSTING,
+           "  take_posts();\n  settle_quiet(0);\n", "  take_posts();\n", "posted"),
     # ---- numbers ----
     Mutant("reader_trusts_any_instant", SLOW,
            "const bool still = begun_.load(std::memory_order_acquire) == ended;", "const bool still = true;",

@@ -422,6 +422,92 @@ struct Callback : Base {
   }
 };
 
+// A pool: work is posted or goes the usual way, and whoever has a unit goes on with what is next.
+enum class Beside { nothing, full, cancel, close, shrink, drain };
+template <Beside beside>
+struct Posted : Base {
+  struct Work : Call {
+    Posted* pool = nullptr;
+    unsigned turn = 0;
+  };
+  detail::Inbox<RelacyPlatform> inbox;
+  Work work[3];
+  unsigned turns = 0;
+
+  explicit Posted(Mode mode)
+      : Base(mode, beside == Beside::shrink ? 2u : 1u, beside == Beside::full ? 2u : 3u) {
+    gate.t().post_to(inbox);
+    gate.hold();
+    if (beside == Beside::shrink) gate.hold();
+  }
+  static void decided(Turnstile::Waiter& w) noexcept {
+    auto& mine = static_cast<Work&>(w);
+    check(mine.told == 1, "told once");
+    if (mine.verdict != admitted) return;
+    mine.pool->gate.enter_section({}, any_epoch);
+    mine.pool->go_on(&mine);
+  }
+  void go_on(Work* mine) {
+    do {
+      if (mine) mine->turn = ++turns;
+      mine = static_cast<Work*>(gate.hand_on(decided));
+    } while (mine);
+  }
+  void submit(Work& mine) {
+    mine.pool = this;
+    mine.is_thread = false;
+    mine.complete = decided;
+    if (gate.t().post(mine)) return;
+    if (gate.pass(1)) {
+      mine.verdict = admitted;
+    } else {
+      Wakes wakes;
+      const Verdict v = gate.t().enter(mine, {.may_queue = true, .may_wait = true}, 0, wakes);
+      gate.tell(wakes);
+      if (v == Verdict::pending) return;
+    }
+    gate.announce(mine);
+    decided(mine);
+  }
+  void thread(unsigned index) override {
+    if (index == 0) return go_on(nullptr);
+    if (index == 1) {
+      submit(work[0]);
+      submit(work[1]);
+      submitted.store(2, std::memory_order_release);
+      submit(work[2]);
+      return;
+    }
+    if (beside == Beside::cancel && submitted.load(std::memory_order_acquire) == 2) gate.withdraw(work[1]);
+    if (beside == Beside::close) {
+      gate.close();
+      check(gate.t().read().line == 0, "nobody is left in line");
+    }
+    if (beside == Beside::drain) gate.drain();
+    if (beside == Beside::shrink) {
+      gate.resize(1);
+      go_on(nullptr);
+    }
+  }
+  void after() override {
+    unsigned last = 0;
+    for (Work& mine : work) {
+      check(mine.told == 1 && !mine.queued, "everybody is told");
+      if (mine.verdict != admitted) {
+        check(beside == Beside::cancel || beside == Beside::close || beside == Beside::full,
+              "everybody gets in");
+        continue;
+      }
+      if (beside != Beside::shrink) check(mine.turn > last, "first come, first served");
+      last = mine.turn;
+    }
+    gate.check_at_rest();
+  }
+  // It may be told after a shrink of what was decided before.
+  static constexpr std::uint32_t any_epoch = beside == Beside::shrink ? ~0u : 0;
+  Atomic<std::uint32_t> submitted{0};  // a Task is not there to be cancelled earlier
+};
+
 template <class S>
 Scenario* make(void* place, Mode mode) {
   static_assert(sizeof(S) <= scenario_size);
@@ -456,6 +542,12 @@ const Entry list[] = {
     {"snapshot_heavy", 3, make<SnapshotHeavy>, {true, true, false}, {0, 0, 0}},
     {"snapshot_resize", 2, make<SnapshotResize>, {true, false, false}, {0, 0, 0}},
     {"callback", 3, make<Callback>, {true, true, true}, {0, 0, 0}},
+    {"posted", 2, make<Posted<Beside::nothing>>, {true, false, false}, {3, 0, 0}},
+    {"posted_full", 2, make<Posted<Beside::full>>, {true, false, false}, {3, 0, 0}},
+    {"posted_cancel", 3, make<Posted<Beside::cancel>>, {true, false, false}, {0, 0, 0}},
+    {"posted_close", 3, make<Posted<Beside::close>>, {true, false, false}, {0, 0, 0}},
+    {"posted_shrink", 3, make<Posted<Beside::shrink>>, {true, false, false}, {0, 0, 0}},
+    {"posted_drain", 3, make<Posted<Beside::drain>>, {true, false, false}, {0, 0, 0}},
 };
 
 }  // namespace

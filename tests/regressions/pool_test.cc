@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <semaphore>
 #include <stdexcept>
 #include <stop_token>
@@ -20,6 +21,7 @@
 
 #include "bulkhead/manual_clock.h"
 #include "tests/support/callers.h"
+#include "tests/support/sync_points.h"
 
 namespace bulkhead {
 namespace {
@@ -407,6 +409,80 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, PoolPolly,
                                          Scenario{3, 0, 4, false, false}, Scenario{3, 1, 5, false, false},
                                          Scenario{6, 3, 9, true, true}, Scenario{5, 3, 8, false, false},
                                          Scenario{1, 6, 5, true, true}));
+
+// ---- the inbox, step by step ----
+
+// A submitter has seen places in the inbox, and before it takes one the worker finds the queue empty and closes it.
+TEST(PoolInbox, WorkThatComesAsTheQueueRunsEmptyIsNotLeftBehind) {
+  SyncPoints points;
+  Stuck stuck;
+  Pool pool{{.threads = 1, .max_queue = 8}};
+  auto running = pool.submit(stuck.work());
+  stuck.begun.acquire();
+  auto first = pool.submit([] { return 1; });  // in line, which opens the inbox
+  points.hold("submitter", "post.before_lock");
+  std::optional<Task<int>> late;
+  std::jthread submitter = named("submitter", [&] { late = pool.submit([] { return 2; }); });
+  points.until_held("submitter");
+  stuck.let_go();
+  EXPECT_EQ(first.get().value(), 1);
+  until([&] { return pool.snapshot().idle == 1; });
+  points.let_go("submitter");
+  submitter.join();
+  EXPECT_EQ(late->get().value(), 2);
+}
+
+// The worker has finished and seen that somebody waits; before it looks who, everybody is refused.
+TEST(PoolInbox, AShutdownBetweenTwoTasksLeavesNothingToGoOnWith) {
+  SyncPoints points;
+  Stuck stuck;
+  Pool pool{{.threads = 1, .max_queue = 8}};
+  auto running = pool.submit([&] {
+    static thread_local const SyncPoints::Name me("worker");
+    return stuck.work()();
+  });
+  stuck.begun.acquire();
+  auto first = pool.submit([] { return 1; });
+  auto second = pool.submit([] { return 2; });
+  points.hold("worker", "hand_on.before_lock");
+  stuck.let_go();
+  points.until_held("worker");
+  EXPECT_FALSE(pool.shutdown(Shutdown::now, Clock::steady().now()));
+  EXPECT_EQ(first.get().error().reason, Reason::shutdown);
+  EXPECT_EQ(second.get().error().reason, Reason::shutdown);
+  points.let_go("worker");
+  EXPECT_EQ(running.get().value(), 1);
+  EXPECT_TRUE(pool.shutdown());
+}
+
+// The same, and the pool has become smaller: the unit of the finished task is no longer there to be handed on.
+TEST(PoolInbox, AShrinkBetweenTwoTasksIsNotOverrun) {
+  SyncPoints points;
+  Stuck a, b;
+  Pool pool{{.threads = 2, .max_queue = 8}};
+  auto one = pool.submit([&] {
+    static thread_local const SyncPoints::Name me("worker");
+    return a.work()();
+  });
+  a.begun.acquire();
+  auto other = pool.submit(b.work());
+  b.begun.acquire();
+  std::atomic<int> ran = 0;
+  auto first = pool.submit([&] { return ++ran; });
+  auto second = pool.submit([&] { return ++ran; });
+  points.hold("worker", "hand_on.before_lock");
+  a.let_go();
+  points.until_held("worker");
+  pool.resize(1);
+  points.let_go("worker");
+  EXPECT_EQ(one.get().value(), 1);
+  EXPECT_EQ(pool.snapshot().gate.in_flight, 1u);
+  EXPECT_EQ(pool.snapshot().queued, 2u);
+  EXPECT_EQ(ran, 0);
+  b.let_go();
+  EXPECT_EQ(first.get().value(), 1);
+  EXPECT_EQ(second.get().value(), 2);
+}
 
 }  // namespace
 }  // namespace bulkhead

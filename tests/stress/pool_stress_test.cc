@@ -308,5 +308,77 @@ TEST(PoolStress, NoWorkIsLeftBehindByThreadsThatEnd) {
   EXPECT_GT(done, 0u);
 }
 
+// Submitters, cancellations, a lower tier and readers at the queue of one thread: what was taken runs once and,
+// of each submitter, in its order; what was refused does not run; the bound holds.
+TEST(PoolStress, PostedWorkRunsOnceAndInOrder) {
+  const auto end = end_of_test(1.5);
+  constexpr std::uint32_t kSubmitters = 3, kQueue = 24;
+  struct Line {
+    std::uint64_t taken = 0;                  // the submitter's
+    std::uint64_t ran = 0, out_of_order = 0;  // the worker's
+  };
+  std::vector<Line> lines(kSubmitters);
+  std::atomic<std::uint64_t> lesser_taken{0}, lesser_ran{0}, too_many{0};
+  std::uint64_t evicted = 0;
+  {
+    Pool pool{{.threads = 1, .max_queue = kQueue}};
+    Threads threads;
+    for (std::uint32_t t = 0; t < kSubmitters; ++t)
+      threads.add([&, t] {
+        Line& line = lines[t];
+        Dice dice(t + 1);
+        while (steady_clock::now() < end) {
+          const std::uint64_t number = line.taken;
+          if (pool.post([&line, number] { line.out_of_order += line.ran++ != number; })) ++line.taken;
+          if (dice.one_in(8)) {
+            auto unwanted = pool.submit([] {});
+            unwanted.cancel();
+          }
+          if (dice.one_in(8) &&
+              pool.post([&lesser_ran] { ++lesser_ran; }, {.priority = Priority::best_effort}))
+            ++lesser_taken;
+          if (dice.one_in(64)) linger(dice);
+        }
+      });
+    threads.add([&] {
+      while (steady_clock::now() < end) {
+        too_many += pool.snapshot().queued > kQueue;
+        std::this_thread::yield();
+      }
+    });
+    threads.join();
+    EXPECT_TRUE(pool.shutdown());
+    const Snapshot s = pool.snapshot().gate;
+    evicted = s.rejected_by_reason[static_cast<std::size_t>(Reason::evicted)];
+    EXPECT_EQ(s.waiting, 0u);
+    EXPECT_EQ(s.in_flight, 0u);
+    EXPECT_EQ(s.admitted, s.released);
+  }
+  for (const Line& line : lines) {
+    EXPECT_EQ(line.ran, line.taken);
+    EXPECT_EQ(line.out_of_order, 0u);
+    EXPECT_GT(line.ran, 0u);
+  }
+  EXPECT_EQ(lesser_ran + evicted, lesser_taken);
+  EXPECT_EQ(too_many, 0u);
+}
+
+// Two threads that take turns with a submitter at an empty queue: every hand-over of the inbox, many times.
+TEST(PoolStress, NothingPostedIsLeftBehind) {
+  const auto end = end_of_test(1.5);
+  std::atomic<std::uint64_t> ran{0};
+  std::uint64_t taken = 0;
+  Dice dice(3);
+  Pool pool{{.threads = 2, .max_queue = 64}};
+  while (steady_clock::now() < end) {
+    for (std::uint32_t i = dice.below(32); i > 0; --i) taken += pool.post([&] { ++ran; }).has_value();
+    if (dice.one_in(4)) linger(dice);
+    if (dice.one_in(64))
+      while (ran != taken) std::this_thread::yield();  // hangs, if anything is left
+  }
+  EXPECT_TRUE(pool.shutdown());
+  EXPECT_EQ(ran, taken);
+}
+
 }  // namespace
 }  // namespace bulkhead::stress

@@ -63,7 +63,8 @@ class TaskState : public AsyncAcquire {
   // False: it is settled already, so the continuation will not be called.
   bool attach(Continuation& continuation) noexcept;
   bool detach(Continuation& continuation) noexcept;
-  void drop() noexcept {  // the Task lets go
+  void let_go() noexcept { word_.store(is_detached, std::memory_order_relaxed); }  // before it is started
+  void drop() noexcept {                                                           // the Task lets go
     if (word_.fetch_or(is_detached, std::memory_order_acq_rel) & is_finished) destroy();
   }
 
@@ -113,14 +114,17 @@ class TaskState : public AsyncAcquire {
   PoolCore& core_;  // there until the task is settled, and no longer
   Clock& clock_;    // outlives both
   TaskExtras* const extras_;
-  std::atomic<std::uintptr_t> word_{0};      // flags, and the address of the continuation
-  std::atomic<const void*> giver_{nullptr};  // the thread that gives up, while it does
-  bool abandoned_ = false, ended_ = false;   // guarded by the pool's lock
+  std::atomic<std::uintptr_t> word_{0};     // flags, and the address of the continuation
+  bool abandoned_ = false, ended_ = false;  // guarded by the pool's lock
+
+ protected:
+  bool unspent_ = false;  // the work is still there
 };
 
 template <class R>
 class TaskResult : public TaskState {
  public:
+  using Returned = R;
   using TaskState::TaskState;
 
   Result<R> take() {
@@ -178,10 +182,14 @@ class TaskOf final : public TaskResult<R> {
  private:
   template <class... Args>
   TaskOf(F&& fn, Fallback&& fallback, Args&&... args)
-      : TaskResult<R>(std::forward<Args>(args)...), fn_(std::move(fn)), fallback_(std::move(fallback)) {
+      : TaskResult<R>(std::forward<Args>(args)...), fallback_(std::move(fallback)) {
     if constexpr (takes_stop) stop_.emplace();
+    new (&fn_) F(std::move(fn));
+    this->unspent_ = true;
   }
-  ~TaskOf() override = default;
+  ~TaskOf() override {
+    if (this->unspent_) fn_.~F();
+  }
 
   static constexpr bool takes_stop = std::is_invocable_v<F&, std::stop_token>;
   struct NoStop {};
@@ -205,16 +213,17 @@ class TaskOf final : public TaskResult<R> {
 #else
     invoke();
 #endif
-    fn_.reset();  // what it captured goes before anybody learns that it has ended
+    this->unspent_ = false;
+    fn_.~F();  // what it captured goes before anybody learns that it has ended
     return succeeded;
   }
 
   void invoke() {
     const auto body = [this]() -> R {
       if constexpr (takes_stop)
-        return (*fn_)(stop_->get_token());
+        return fn_(stop_->get_token());
       else
-        return (*fn_)();
+        return fn_();
     };
     if constexpr (std::is_void_v<R>) {
       body();
@@ -261,9 +270,11 @@ class TaskOf final : public TaskResult<R> {
       return nullptr;
   }
 
-  std::optional<F> fn_;
   [[no_unique_address]] Fallback fallback_;
   [[no_unique_address]] Stop stop_;
+  union {
+    F fn_;  // while unspent_
+  };
 };
 
 }  // namespace detail

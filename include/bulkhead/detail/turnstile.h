@@ -23,6 +23,10 @@
 //  L3  Barging only: quiet may be set while one waiter is poked, that is, woken to try for itself. A
 //      poked waiter that fails, leaves or succeeds clears quiet again (or pokes the next) before it
 //      goes.
+//  Q1  The inbox has places or holds somebody only while somebody stands in line behind the lock, and
+//      nobody else is let past it: then quiet is clear, and a release to come takes the lock and
+//      looks there before it finds the line empty. It holds calls of the normal tier only, so
+//      whoever serves a critical or a normal one need not look.
 //  D1  slow_releases_ counts the releases that saw quiet clear and have not yet been through the
 //      lock. The gate may be destroyed only when it is 0 and nothing is in flight: nobody is then on
 //      the way to touch it.
@@ -48,6 +52,8 @@ namespace detail {
 class Meter;
 template <class P>
 class FlowQueues;
+template <class P>
+struct Inbox;
 
 //  63..32  released: permits given back, mod 2^32
 //  31      always 0
@@ -107,20 +113,21 @@ struct Waiter {
   std::uint32_t cost = 1;
   Priority tier = Priority::normal;
   bool is_thread = true;  // parks; else `complete` is called when it is decided
+  // Guarded by the turnstile's lock until published, the owner's afterwards.
+  typename P::template Var<Verdict> verdict{Verdict::pending};
+  typename P::template Var<bool> queued{false};
   void (*complete)(Waiter&) noexcept = nullptr;
   std::uint64_t flow = 0;  // see FlowQueues
   std::int64_t since = 0;  // ns, when it joined the line; used by Fairness::adaptive
 
-  // Guarded by the turnstile's lock until published, the owner's afterwards.
-  typename P::template Var<Verdict> verdict{Verdict::pending};
-  typename P::template Var<bool> queued{false};
-  typename P::template Var<Verdict> early{Verdict::pending};  // withdrawn before it had joined the line
-  std::uint32_t in_flight = 0, waiting = 0;                   // the numbers when it was decided
+  // Guarded as above.
+  std::uint32_t in_flight = 0, waiting = 0;  // the numbers when it was decided
   Waiter* next = nullptr;
   Waiter* prev = nullptr;
   std::uint32_t queue = 0;  // of FlowQueues
 
   typename P::template Atomic<std::uint32_t> signal{sleeping};
+  typename P::template Var<Verdict> early{Verdict::pending};  // withdrawn before it had joined the line
 };
 
 // Waiters decided under the lock and still to be told, in order; and the one to be woken for a try.
@@ -254,6 +261,17 @@ class Turnstile {
   void resize_queue(std::uint32_t max_queue, std::uint32_t reserve) noexcept;
   bool close(Wakes& wakes) noexcept;  // true: this call closed it
 
+  // For the queue of a pool; defined in src/gate/posting.h. Those who come and those who serve have a lock
+  // each, and meet only when the latter have run out.
+  void post_to(Inbox<P>& inbox) noexcept {
+    inbox_ = &inbox;
+  }  // before the first call; fifo, no flows, no group
+  // Leaves `w`, of the normal tier and with a cost of 1, in line. False: not now, go the usual way.
+  bool post(Waiter& w) noexcept;
+  // Gives one unit to whoever is next in line and is told by `complete`, and leaves the telling to the
+  // caller. Null: nobody, and the unit is still the caller's.
+  Waiter* hand_on(void (*complete)(Waiter&) noexcept) noexcept;
+
   // For a member of a group, whose limit is what it is allotted now; defined in src/gate/lending.h.
   //  M1  owed_ > 0 means that so many units in flight are above the limit and have been called back. Nobody
   //      is admitted then, and each release takes the lock, where collect() finds what it has repaid.
@@ -314,7 +332,7 @@ class Turnstile {
 
   std::uint32_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
   std::uint32_t max_queue() const noexcept { return max_queue_.load(std::memory_order_relaxed); }
-  std::uint32_t waiting() const noexcept { return line::total(line_.load(std::memory_order_relaxed)); }
+  std::uint32_t waiting() const noexcept { return line::total(in_line()); }
   std::uint32_t in_flight() const noexcept;
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   std::uint32_t released() const noexcept { return word::released(word_.load(std::memory_order_relaxed)); }
@@ -357,6 +375,11 @@ class Turnstile {
   void move_limit(std::int64_t by, std::int64_t now) noexcept;
   std::uint32_t repaid() noexcept;
   bool idle() const noexcept;
+  Waiter* next() noexcept;
+  void take_posts() noexcept;
+  void allow_posts() noexcept;
+  std::uint64_t in_line() const noexcept;  // not under the lock
+  void note(std::uint64_t w) noexcept;
 
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
   alignas(64) typename P::template Atomic<std::uint64_t> word_;
@@ -391,6 +414,9 @@ class Turnstile {
   bool watched_ = false;             // see M2
   std::uint32_t owed_ = 0;           // see M1
   std::uint32_t slow_releases_ = 0;  // see D1; minus `released` of the word while quiet is clear
+  bool inbox_open_ = false;
+  std::uint32_t granted_ = 0;  // places of the inbox when it was opened
+  Inbox<P>* inbox_ = nullptr;  // of a pool
   const std::int64_t max_barge_ns_;
 };
 
