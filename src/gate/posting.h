@@ -108,9 +108,6 @@ Waiter<P>* Turnstile<P>::hand_on(void (*complete)(Waiter&) noexcept) noexcept {
   line_.store(line_.load(std::memory_order_relaxed) - line::one(w->tier), std::memory_order_release);
   unlink(*w, true);
   w->verdict = Verdict::admitted;
-  if (head()) return w;
-  take_posts();
-  settle_quiet(0);
   allow_posts();
   return w;
 }

@@ -143,8 +143,6 @@ MUTANTS = [
            "  if (places == 0) return false;\n", "", "posted"),
     Mutant("inbox_not_closed", POSTING,
            "    inbox_->places.store(0, std::memory_order_relaxed);\n", "", "posted"),
-    Mutant("hand_on_leaves_posts_behind", POSTING,
-           "  take_posts();\n  settle_quiet(0);\n", "  settle_quiet(0);\n", "posted"),
     Mutant("serves_without_looking_at_posts", POSTING,
            "(!tiers_[2].first || posted())) take_posts();", "false) take_posts();", "posted"),
     Mutant("newcomer_before_posts", SLOW,
@@ -157,8 +155,6 @@ MUTANTS = [
     Mutant("hand_on_not_acknowledged", POSTING, "  --slow_releases_;  // see D1\n", "", "posted_drain"),
     Mutant("hand_on_in_debt", POSTING,
            "reserve < 0) return nullptr;", "reserve < -9) return nullptr;", "posted_shrink"),
-    Mutant("hand_on_keeps_the_line_closed_to_all", POSTING,
-           "  take_posts();\n  settle_quiet(0);\n", "  take_posts();\n", "posted"),
     # ---- numbers ----
     Mutant("reader_trusts_any_instant", SLOW,
            "const bool still = begun_.load(std::memory_order_acquire) == ended;", "const bool still = true;",

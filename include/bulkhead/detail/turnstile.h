@@ -23,10 +23,9 @@
 //  L3  Barging only: quiet may be set while one waiter is poked, that is, woken to try for itself. A
 //      poked waiter that fails, leaves or succeeds clears quiet again (or pokes the next) before it
 //      goes.
-//  Q1  The inbox has places or holds somebody only while somebody stands in line behind the lock, and
-//      nobody else is let past it: then quiet is clear, and a release to come takes the lock and
-//      looks there before it finds the line empty. It holds calls of the normal tier only, so
-//      whoever serves a critical or a normal one need not look.
+//  Q1  The inbox has places or holds somebody only while quiet is clear and units are in flight: a
+//      release to come takes the lock, and looks there before it finds the line empty. It holds
+//      calls of the normal tier only, so whoever serves a critical or a normal one need not look.
 //  D1  slow_releases_ counts the releases that saw quiet clear and have not yet been through the
 //      lock. The gate may be destroyed only when it is 0 and nothing is in flight: nobody is then on
 //      the way to touch it.
