@@ -70,9 +70,9 @@ void write_lease_times(Writer& out, const Page& page) {
   });
 }
 
-// Waited in vain: in line, or for a thing to be opened.
+// Waited in vain: in line, or for a thing to be opened, which is a rejection of the gate's, too.
 inline std::uint64_t timeouts(const ResourceSnapshot& now) noexcept {
-  return now.gate.rejected(Reason::timeout) + now.gate.rejected(Reason::deadline) + now.timeouts;
+  return now.gate.rejected(Reason::timeout) + now.gate.rejected(Reason::deadline);
 }
 
 }  // namespace bulkhead::metrics

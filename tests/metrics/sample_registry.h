@@ -45,6 +45,7 @@ class SampleRegistry {
                                   now.opened = 7, now.closed = 3, now.broken = 2, now.expired = 1;
                                   now.timeouts = 5, now.open_failures = 6;
                                   now.gate.waiting = 2, now.gate.rejected_by_reason[0] = 9;
+                                  now.gate.rejected_by_reason[static_cast<std::size_t>(Reason::timeout)] = 5;
                                   now.oldest_lease = 1500ms, now.histograms = true;
                                   return now;
                                 }});
