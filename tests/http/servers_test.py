@@ -139,11 +139,15 @@ class Bounds(ServerTest):
     def test_slow_requests_hold_nobody_up(self):
         slow = [self.connect() for _ in range(100)]
         for n, byte in enumerate(b"GET / HTTP/1.1\r\n"):
-            for s in slow:
-                s.sendall(bytes([byte]))
+            for s in slow[:]:
+                try:
+                    s.sendall(bytes([byte]))
+                except OSError:  # no server need keep them: cpp-httplib's backlog is 5
+                    slow.remove(s)
             if n % 4 == 0:
                 self.assertIn("hello", self.curl(self.url + "/"))
         self.assertEqual(in_flight(self.now("shop")), 0)  # a request that is not there yet has no place
+        self.assertTrue(slow)
         for s in slow:
             s.close()
 
