@@ -57,7 +57,7 @@ void Workers::add(detail::TaskState& task) noexcept {
     else
       first_ready_ = &task;
     last_ready_ = &task;
-    ready_count_.fetch_add(1, std::memory_order_relaxed);
+    ready_count_.store(ready_count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (goes_on)
       mine->next = take();  // as many are ready as before, and a wake-up is on the way to them
     else
@@ -71,7 +71,7 @@ detail::TaskState* Workers::take() noexcept {
   if (!task) return nullptr;
   first_ready_ = task->next_ready();
   if (!first_ready_) last_ready_ = nullptr;
-  ready_count_.fetch_sub(1, std::memory_order_relaxed);
+  ready_count_.store(ready_count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
   return task;
 }
 
