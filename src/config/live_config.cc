@@ -45,6 +45,17 @@ Config with(Config config, const Overrides& overrides) {
   return config;
 }
 
+// What is wrong with `next` that is not wrong with `now`: what runs may be a mix of two good files, because some of
+// the later one needs a restart, and not be good itself.
+std::vector<Problem> new_problems(const Config& now, const Config& next) {
+  std::vector<Problem> problems = config::check_all(next);
+  if (problems.empty()) return problems;
+  for (const Problem& known : config::check_all(now))
+    std::erase_if(problems,
+                  [&](const Problem& p) { return p.path == known.path && p.message == known.message; });
+  return problems;
+}
+
 std::string was_replaced(const ActiveOverride& o, std::string_view file_says) {
   return join(
       {o.path, " = ", o.value, " of ", o.actor, " (", o.reason, ") is dropped: the file ", file_says});
@@ -145,7 +156,7 @@ void LiveConfig::Core::drop_outdated(Overrides& next, const Config& next_base, c
     return true;
   });
   while (!next.empty()) {
-    const std::vector<Problem> problems = config::check_all(with(next_base, next));
+    const std::vector<Problem> problems = new_problems(next_base, with(next_base, next));
     if (problems.empty()) return;
     const std::string thing(config::thing_of(problems.front().path));
     const auto concerns = [&](const auto& entry) { return config::thing_of(entry.first) == thing; };
@@ -269,7 +280,7 @@ std::vector<Problem> LiveConfig::set(const OverrideRequest& request) {
   std::unique_lock changing(core.changing);
   Config tried = core.running;
   if (auto wrong = config::set_value(tried, request.path, request.value); !wrong.empty()) return wrong;
-  if (auto wrong = config::check_all(tried); !wrong.empty()) return wrong;
+  if (auto wrong = new_problems(core.running, tried); !wrong.empty()) return wrong;
   const config::Values base = config::values_of(core.base), now = config::values_of(tried);
   Overrides next = core.overrides;
   const TimePoint since = core.clock.now();

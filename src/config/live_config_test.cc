@@ -298,6 +298,22 @@ TEST_F(LiveConfigTest, SaysWhyAnOverrideCannotBe) {
   EXPECT_THAT(kinds(), ElementsAre(Kind::reload));
 }
 
+// What runs is then neither file: db has a guarantee, but its group needs a restart.
+TEST_F(LiveConfigTest, AnOverrideIsNotBlamedForWhatAwaitsARestart) {
+  live.reload("start");
+  ASSERT_THAT(live.set(to("7", "bulkheads.api.max_concurrent")), IsEmpty());
+  Config later = shop();
+  later.bulkheads[0].group = "pg";
+  later.bulkheads[0].guaranteed = {.percent = 0};
+  disk = as_text(later);
+  const ReloadResult r = live.reload("ann");
+  ASSERT_EQ(r.outcome, Outcome::applied) << r.problems[0].message;
+  EXPECT_FALSE(live.status().needs_restart.empty());
+  EXPECT_EQ(limit("api"), 7u);  // was not dropped
+  EXPECT_THAT(live.set(to("8", "bulkheads.api.max_concurrent")), IsEmpty());
+  EXPECT_EQ(limit("api"), 8u);
+}
+
 TEST_F(LiveConfigTest, KeepsTheLastEventsAndTellsThemAsTheyCome) {
   std::vector<std::string> told;
   LiveConfig brief(registry,
