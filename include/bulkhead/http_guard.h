@@ -57,8 +57,8 @@ struct Route {
   std::chrono::nanoseconds cache_for{};
 };
 
-// A thousand refusals cost a server two or three per cent of a core. More than per_second times max_hold
-// clients at once are refused faster than that: give either more.
+// More than per_second times max_hold clients at once are refused faster than that: give either
+// more.
 struct StormOptions {
   std::uint32_t per_second = 1000;  // refusals that leave at most, once `burst` is used up; 0: none is held
   std::uint32_t burst = 100;
