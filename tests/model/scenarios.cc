@@ -423,7 +423,7 @@ struct Callback : Base {
 };
 
 // A pool: work is posted or goes the usual way, and whoever has a unit goes on with what is next.
-enum class Beside { nothing, full, cancel, close, shrink, drain };
+enum class Beside { nothing, no_place, cancel, close, shrink, drain };
 template <Beside beside>
 struct Posted : Base {
   struct Work : Call {
@@ -435,7 +435,7 @@ struct Posted : Base {
   unsigned turns = 0;
 
   explicit Posted(Mode mode)
-      : Base(mode, beside == Beside::shrink ? 2u : 1u, beside == Beside::full ? 2u : 3u) {
+      : Base(mode, beside == Beside::shrink ? 2u : 1u, beside == Beside::no_place ? 2u : 3u) {
     gate.t().post_to(inbox);
     gate.hold();
     if (beside == Beside::shrink) gate.hold();
@@ -494,7 +494,7 @@ struct Posted : Base {
     for (Work& mine : work) {
       check(mine.told == 1 && !mine.queued, "everybody is told");
       if (mine.verdict != admitted) {
-        check(beside == Beside::cancel || beside == Beside::close || beside == Beside::full,
+        check(beside == Beside::cancel || beside == Beside::close || beside == Beside::no_place,
               "everybody gets in");
         continue;
       }
@@ -543,7 +543,7 @@ const Entry list[] = {
     {"snapshot_resize", 2, make<SnapshotResize>, {true, false, false}, {0, 0, 0}},
     {"callback", 3, make<Callback>, {true, true, true}, {0, 0, 0}},
     {"posted", 2, make<Posted<Beside::nothing>>, {true, false, false}, {3, 0, 0}},
-    {"posted_full", 2, make<Posted<Beside::full>>, {true, false, false}, {3, 0, 0}},
+    {"posted_full", 2, make<Posted<Beside::no_place>>, {true, false, false}, {3, 0, 0}},
     {"posted_cancel", 3, make<Posted<Beside::cancel>>, {true, false, false}, {0, 0, 0}},
     {"posted_close", 3, make<Posted<Beside::close>>, {true, false, false}, {0, 0, 0}},
     {"posted_shrink", 3, make<Posted<Beside::shrink>>, {true, false, false}, {0, 0, 0}},
