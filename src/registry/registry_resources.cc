@@ -5,7 +5,7 @@
 namespace bulkhead {
 
 // A look at a source and its end exclude each other, so that a pool may go as soon as it is detached.
-Attached Registry::attach(ResourceSource source) {
+Attached Registry::attach(ResourceSource source) {  // NOLINT(performance-unnecessary-value-param): is moved
   registry::check_name("pool", source.name);
   if (!source.snapshot)
     registry::invalid("pool", source.name, "has no snapshot: give a function that makes one");
