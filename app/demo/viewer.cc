@@ -99,7 +99,6 @@ class PlainLines final : public Viewer {
   explicit PlainLines(int fd) : fd_(fd) {}
 
   void show(const Scene& scene) override {
-    const cli::Style ascii;
     std::string text;
     if (act_ != scene.bulkheads) {
       if (!act_)
