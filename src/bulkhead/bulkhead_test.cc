@@ -55,11 +55,12 @@ TEST_P(BulkheadCall, GivesWhatItReturns) {
   EXPECT_EQ(**b.execute([p = std::make_unique<int>(5)]() mutable { return std::move(p); }), 5);
   const std::expected<int, std::string> inner = *b.execute([] { return std::expected<int, std::string>(3); });
   EXPECT_EQ(*inner, 3);
+  EXPECT_EQ(*b.execute([] { return 7; }, {}), 7);  // not ambiguous
   expect_idle(b);
   const BulkheadSnapshot s = b.snapshot();
-  EXPECT_EQ(s.gate.admitted, 5u);
-  EXPECT_EQ(s.service.count(), 5u);
-  EXPECT_EQ(s.wait.count(), 5u);
+  EXPECT_EQ(s.gate.admitted, 6u);
+  EXPECT_EQ(s.service.count(), 6u);
+  EXPECT_EQ(s.wait.count(), 6u);
   EXPECT_EQ(s.breaker->calls, 4u);
   EXPECT_EQ(s.breaker->failures, 0u);
   EXPECT_EQ(s.isolation, GetParam());
