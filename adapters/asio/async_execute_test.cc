@@ -323,5 +323,19 @@ TEST_F(AsioOperations, CompleteOnTheAssociatedExecutorWithMemoryOfTheAssociatedA
   EXPECT_EQ(calls, 3);
 }
 
+// The thread that gave the answer may lose the processor before it lets go of the operation.
+TEST(AsioOperation, OutlivesTheIoContextOfItsHandler) {
+  using Op = asio_detail::StoppedOperation<asio::io_context::executor_type, asio_detail::Ending<int>>;
+  const boost::intrusive_ptr<Op> answering(new Op({}));
+  Got<int> got;
+  {
+    asio::io_context io;
+    Op::park(answering, got.handler(io), io.get_executor());
+    answering->answer({nullptr, 1});
+    io.run();
+  }
+  EXPECT_EQ(got.calls, 1);
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -82,9 +82,12 @@ void clear_slot(const Handler& handler) {
 //
 // Invariants, under mutex_: answer_ is set at most once, and never after abandoned_. The timer is
 // touched only here, so that the thread with the answer and the executor's may both use it; whoever has
-// set abandoned_ has let go of it, and the io_context may be gone from then on.
+// taken the answer or set abandoned_ has let go of it, and the io_context may be gone from then on.
 template <class Executor, class Answer>
 class Operation : public Withdrawable {
+  using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
+                                           asio::wait_traits<std::chrono::steady_clock>, Executor>;
+
  public:
   // From the initiating function, once; the answer may be there already.
   template <class Handler>
@@ -114,8 +117,12 @@ class Operation : public Withdrawable {
     if (timer_) timer_->cancel();
   }
 
+  // The timer goes with the answer: whoever gave it may still hold a reference when the handler has run
+  // and the io_context is gone.
   std::optional<Answer> take() noexcept {
+    std::optional<Timer> timer;
     const std::lock_guard lock(mutex_);
+    if (answer_) timer.swap(timer_);
     return std::exchange(answer_, std::nullopt);
   }
 
@@ -127,9 +134,6 @@ class Operation : public Withdrawable {
   std::mutex mutex_;
 
  private:
-  using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
-                                           asio::wait_traits<std::chrono::steady_clock>, Executor>;
-
   template <class Handler>
   class Completion {
    public:
