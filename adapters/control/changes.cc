@@ -18,6 +18,17 @@ bool is_empty(const auto& set) {
   return std::ranges::none_of(set, [](const auto& o) { return o.has_value(); });
 }
 
+// Tells `tell(override, field, from, to)` of each setting that a name's overrides have changed.
+void each_field(const auto& set, auto&& tell) {
+  if (const auto& o = set[index(ChangeKind::size)]) {
+    if (o->limit) tell(*o, "limit", *o->base_limit, *o->limit);
+    if (o->queue) tell(*o, "queue", *o->base_queue, *o->queue);
+  }
+  if (const auto& o = set[index(ChangeKind::breaker)])
+    tell(*o, "breaker", json::string(to_string(o->base_mode)), json::string(to_string(o->mode)));
+  if (const auto& o = set[index(ChangeKind::drain)]) tell(*o, "drain", o->base_draining, true);
+}
+
 BreakerMode mode_of(Bulkhead& bulkhead) {
   const auto snapshot = bulkhead.snapshot();
   return snapshot.breaker ? snapshot.breaker->mode : BreakerMode::automatic;
@@ -273,26 +284,31 @@ json::array Changes::of(std::string_view name) const {
   std::lock_guard lock(mutex_);
   const auto found = overrides_.find(name);
   if (found == overrides_.end()) return list;
-  const Set& set = found->second;
-  const auto add = [&](const Override& o, std::string_view field, json::value from, json::value to) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::system_clock::duration>(o.expires - clock_.now());
+  each_field(found->second, [&](const Override& o, std::string_view field, json::value from, json::value to) {
     list.push_back(json::object{{"field", field},
                                 {"from", std::move(from)},
                                 {"to", std::move(to)},
                                 {"by", o.actor},
                                 {"reason", o.reason},
                                 {"since", unix_seconds(o.since)},
-                                {"expires", unix_seconds(std::chrono::system_clock::now() + left)}});
-  };
-  if (const auto& o = set[index(ChangeKind::size)]) {
-    if (o->limit) add(*o, "limit", *o->base_limit, *o->limit);
-    if (o->queue) add(*o, "queue", *o->base_queue, *o->queue);
-  }
-  if (const auto& o = set[index(ChangeKind::breaker)])
-    add(*o, "breaker", json::string(to_string(o->base_mode)), json::string(to_string(o->mode)));
-  if (const auto& o = set[index(ChangeKind::drain)]) add(*o, "drain", o->base_draining, true);
+                                {"expires", unix_seconds(ends(o))}});
+  });
   return list;
+}
+
+std::vector<OverrideState> Changes::in_force() const {
+  std::vector<OverrideState> list;
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, set] : overrides_)
+    each_field(set, [&](const Override& o, std::string_view field, const json::value&, const json::value&) {
+      list.push_back({.bulkhead = name, .field = std::string(field), .expires = ends(o)});
+    });
+  return list;
+}
+
+WallTime Changes::ends(const Override& o) const {
+  return std::chrono::round<std::chrono::milliseconds>(std::chrono::system_clock::now() +
+                                                       (o.expires - clock_.now()));
 }
 
 json::object Changes::resource(std::string_view name, ChangeKind kind) const {
@@ -319,8 +335,7 @@ json::object Changes::resource(std::string_view name, ChangeKind kind) const {
 std::size_t Changes::count() const {
   std::lock_guard lock(mutex_);
   std::size_t n = 0;
-  for (const auto& [name, set] : overrides_)
-    for (const auto& o : set) n += o.has_value();
+  for (const auto& [name, set] : overrides_) each_field(set, [&](const auto&...) { ++n; });
   return n;
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "bulkhead/metrics.h"
 #include "journal.h"
 #include "message.h"
 
@@ -73,12 +74,14 @@ class Changes {
   boost::json::object resource(std::string_view name,
                                ChangeKind kind) const;  // throws Problem if there is no such bulkhead
   boost::json::array of(std::string_view name) const;   // as in the snapshot: one for each field
-  std::size_t count() const;
-  std::vector<std::string> names() const;  // that have overrides
+  std::vector<OverrideState> in_force() const;          // the same for metrics, of all names
+  std::size_t count() const;                            // of them
+  std::vector<std::string> names() const;               // that have overrides
 
  private:
   using Set = std::array<std::optional<Override>, 3>;
   std::shared_ptr<Bulkhead> find(std::string_view name) const;
+  WallTime ends(const Override& override) const;
   static boost::json::object state_of(ChangeKind kind, Bulkhead& bulkhead);
   // `now`: the override in force, or null; never null when it is taken back.
   static void plan_size(Change& change, const Wish& wish, Bulkhead& bulkhead, const Override* now);

@@ -29,6 +29,29 @@ TEST(Changes, AnOverrideChangesTheProcessAndEndsByItself) {
   EXPECT_NE(w.get("/v1/events").body.find("\"expired\""), std::string::npos);
 }
 
+TEST(Changes, MetricsTellWhichSettingsWereChangedAndWhenTheyGoBack) {
+  World w;
+  const std::string family = "\nbulkhead_override_expiry_timestamp_seconds{";
+  const auto page = [&] { return w.get("/metrics").body; };
+  EXPECT_NE(page().find("\nbulkhead_config_overrides 0\n"), std::string::npos);
+  EXPECT_EQ(page().find(family), std::string::npos);
+  ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "queue": 1, "ttl": "10m", "reason": "r"})").status,
+            200);
+  ASSERT_EQ(w.put("/v1/drains/pay%2Feu", R"({"reason": "r"})").status, 200);
+  const std::string changed = page();
+  EXPECT_NE(changed.find("\nbulkhead_config_overrides 3\n"), std::string::npos);
+  EXPECT_NE(changed.find(family + R"(bulkhead="pay/eu",field="drain"} )"), std::string::npos);
+  EXPECT_NE(changed.find(family + R"(bulkhead="db",field="queue"} )"), std::string::npos);
+  const std::string limit = family + R"(bulkhead="db",field="limit"} )";
+  const std::size_t at = changed.find(limit);
+  ASSERT_NE(at, std::string::npos);
+  const double now = unix_seconds(std::chrono::system_clock::now());
+  EXPECT_NEAR(std::stod(changed.substr(at + limit.size())), now + 600, 60);
+  w.clock.advance(10min);
+  w.get("/v1/overrides/db");  // sees that the time is over, as the server does every second
+  EXPECT_EQ(page().find(limit), std::string::npos);
+}
+
 TEST(Changes, WhatWasReplacedComesBackAlsoAfterASecondOverrideAndAtTheEnd) {
   World w;
   ASSERT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "queue": 1, "reason": "r"})").status, 200);

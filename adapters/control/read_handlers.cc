@@ -8,14 +8,13 @@ namespace json = boost::json;
 namespace {
 
 Response render(Core& core, MetricsFormat format) {
-  MetricsExtras extras{.process = process_stats()};
+  MetricsExtras extras{.overrides = core.changes.in_force(), .process = process_stats()};
   if (!core.options.config.path.empty()) {
     const ConfigStatus status = core.options.config.status();
     extras.config = ConfigState{.last_reload_successful = status.valid,
                                 .last_success = status.last_success,
                                 .revision = status.revision,
-                                .source = core.options.config.path,
-                                .overrides_active = static_cast<std::uint32_t>(core.changes.count())};
+                                .source = core.options.config.path};
   }
   core.metrics.render(core.page, core.plant.snapshot(), format, extras);
   return respond(core.page, std::string(content_type(format)));

@@ -28,6 +28,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bulkhead/process_stats.h"
 #include "bulkhead/registry_snapshot.h"
@@ -63,12 +64,18 @@ std::span<const MetricFamily> metric_families() noexcept;  // in the order of a 
 struct ConfigState {
   bool last_reload_successful = true;
   std::chrono::system_clock::time_point last_success{};
-  std::string revision{}, source{};    // what is in force: a hash, and where it came from
-  std::uint32_t overrides_active = 0;  // settings that somebody changed at run time, and that will expire
+  std::string revision{}, source{};  // what is in force: a hash, and where it came from
+};
+
+// A setting that somebody changed at run time, until it goes back by itself.
+struct OverrideState {
+  std::string bulkhead{}, field{};  // "payments", "limit"
+  std::chrono::system_clock::time_point expires{};
 };
 
 struct MetricsExtras {
   std::optional<ConfigState> config{};
+  std::vector<OverrideState> overrides{};
   std::optional<ProcessStats> process{};
 };
 

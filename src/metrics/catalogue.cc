@@ -197,6 +197,16 @@ void write_config_info(Writer& out, const Page& page) {
   out.sample(labels, kEnd, std::uint64_t{1});
 }
 
+void write_overrides(Writer& out, const Page& page) {
+  for (const OverrideState& one : page.extras.overrides) {
+    std::string labels = "{";
+    append_label(labels, "bulkhead", one.bulkhead, page.options.max_label_bytes);
+    labels += ",";
+    append_label(labels, "field", one.field, page.options.max_label_bytes);
+    out.seconds(labels, kEnd, count(one.expires.time_since_epoch()));
+  }
+}
+
 void write_build_info(Writer& out, const Page&) {
 #if defined(__clang__)
   constexpr std::string_view compiler = "clang " __clang_version__;
@@ -507,7 +517,10 @@ constexpr Descriptor kCatalogue[] = {
          out.seconds("", " ", count(page.extras.config->last_success.time_since_epoch()));
      }},
     {{"bulkhead_config_overrides", gauge, "", "Settings that were changed at run time, until they expire."},
-     of_config<&ConfigState::overrides_active>},
+     [](Writer& out, const Page& page) { out.sample("", " ", std::uint64_t{page.extras.overrides.size()}); }},
+    {{"bulkhead_override_expiry_timestamp_seconds", gauge, "bulkhead, field",
+      "When a setting that was changed at run time goes back by itself, since 1970."},
+     write_overrides},
     {{"bulkhead_config_info", info, "revision, source", "What configuration is in force; always 1."},
      write_config_info},
     {{"bulkhead_registry_revision", gauge, "",

@@ -234,7 +234,7 @@ void write_health(std::string& out, const Page& page) {
     json.put("last_reload_successful", config->last_reload_successful);
     json.put("revision", clean(config->revision, page.options.max_label_bytes));
     json.put("source", clean(config->source, page.options.max_label_bytes));
-    json.put("overrides", config->overrides_active);
+    json.put("overrides", page.extras.overrides.size());
     json.close('}');
   }
   json.close('}');
