@@ -1,7 +1,7 @@
 // rival.h - what a pool of threads is to this benchmark, and the loops that every rival runs.
 //
 // A rival brings post(f), which has f run some time, and submit(f), which gives something to get() what f
-// returned from. One thread submits. It never has more than `window` tasks outstanding: at that many it sleeps until
+// returned from; has_workers says whether its threads outlive a task. One thread submits. It never has more than `window` tasks outstanding: at that many it sleeps until
 // half of them are done, whoever the rival is, so that unbounded queues are not measured by their memory.
 #pragma once
 
@@ -132,12 +132,13 @@ class PoolContending final : public PoolContender {
 
 struct PoolEntry {
   std::string_view name;
+  bool has_workers;
   std::unique_ptr<PoolContender> (*make)(unsigned workers);
 };
 
 template <class R>
 PoolEntry pool_entry() {
-  return {R::name, [](unsigned workers) -> std::unique_ptr<PoolContender> {
+  return {R::name, R::has_workers, [](unsigned workers) -> std::unique_ptr<PoolContender> {
             return std::make_unique<PoolContending<R>>(workers);
           }};
 }

@@ -12,6 +12,7 @@ namespace bench {
 class AsioPool {
  public:
   static constexpr std::string_view name = kAsioPool;
+  static constexpr bool has_workers = true;
   static constexpr unsigned batch = 64;
   explicit AsioPool(unsigned workers) : pool_(workers) {}
   ~AsioPool() { pool_.join(); }

@@ -12,6 +12,7 @@ namespace bench {
 class StdAsync {
  public:
   static constexpr std::string_view name = "std::async";
+  static constexpr bool has_workers = false;
   static constexpr unsigned batch = 8;
   explicit StdAsync(unsigned) {}
 

@@ -12,6 +12,7 @@ namespace bench {
 class BulkheadPool {
  public:
   static constexpr std::string_view name = kPool;
+  static constexpr bool has_workers = true;
   static constexpr unsigned batch = 64;
   explicit BulkheadPool(unsigned workers)
       : pool_({.name = "bench", .threads = workers, .max_queue = Outstanding::window}) {}

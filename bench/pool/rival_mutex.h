@@ -17,6 +17,7 @@ namespace bench {
 class MutexPool {
  public:
   static constexpr std::string_view name = "mutex + condition_variable + deque";
+  static constexpr bool has_workers = true;
   static constexpr unsigned batch = 64;
   explicit MutexPool(unsigned workers) {
     for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });

@@ -15,6 +15,7 @@ namespace bench {
 class TbbArena {
  public:
   static constexpr std::string_view name = "oneTBB task_arena";
+  static constexpr bool has_workers = true;
   static constexpr unsigned batch = 64;
   explicit TbbArena(unsigned workers)
       : threads_(tbb::global_control::max_allowed_parallelism, workers + 1),

@@ -29,7 +29,11 @@ struct Usage {
 
 constexpr std::int64_t rest_ns = 3'000'000;  // in which the design before falls asleep
 
-using Contenders = std::vector<std::unique_ptr<PoolContender>>;
+struct Contender {
+  std::string_view name;
+  std::unique_ptr<PoolContender> pool;
+};
+using Contenders = std::vector<Contender>;
 
 void run_on(unsigned core) {
   cpu_set_t set;
@@ -39,12 +43,14 @@ void run_on(unsigned core) {
 }
 
 // A thread starts where the one that starts it may run. So the workers, some of which start with the first
-// task, do it while this thread is on their core.
+// task, do it while this thread is on their core. A design without workers cannot be apart: std::async starts a
+// thread per task, on the submitter's core.
 Contenders make_all(unsigned workers, Placement placement) {
   if (placement != Placement::free) run_on(1);
   Contenders all;
-  for (const PoolEntry& e : all_pools()) all.push_back(e.make(workers));
-  for (const auto& pool : all) pool->throughput(0, now_ns() + 2'000'000);
+  for (const PoolEntry& e : all_pools())
+    if (placement != Placement::apart || e.has_workers) all.push_back({e.name, e.make(workers)});
+  for (const Contender& each : all) each.pool->throughput(0, now_ns() + 2'000'000);
   if (placement == Placement::apart) run_on(0);
   return all;
 }
@@ -92,10 +98,10 @@ void measure_all(const PoolSettings& settings, Results& results, Table table, un
   const std::int64_t window_ns = settings.quick ? 4'000'000 : 100'000'000;
   const Contenders pools = make_all(workers, settings.placement);
   const auto series = take_turns(table.title, settings.apply(plan), pools.size(),
-                                 [&](std::size_t i) { return sample(*pools[i], window_ns); });
+                                 [&](std::size_t i) { return sample(*pools[i].pool, window_ns); });
   for (std::size_t i = 0; i < pools.size(); ++i)
-    table.add(all_pools()[i].name, series[i]).extra = {{extra[0], series[i].median_extra(0)},
-                                                       {extra[1], series[i].median_extra(1)}};
+    table.add(pools[i].name, series[i]).extra = {{extra[0], series[i].median_extra(0)},
+                                                 {extra[1], series[i].median_extra(1)}};
   results.push_back(std::move(table));
 }
 

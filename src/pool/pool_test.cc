@@ -440,7 +440,22 @@ TEST(PoolDeathTest, WorkThatWaitsForItsOwnPoolIsTold) {
         Pool pool(PoolOptions{.name = "db", .threads = 1, .max_queue = 4});
         static_cast<void>(pool.submit([&] { static_cast<void>(pool.submit([] {}).get()); }).get());
       },
-      "self-deadlock: all 1 threads of the pool wait");
+      "self-deadlock: 1 of 1 threads of the pool wait");
+}
+
+TEST(PoolDeathTest, WorkThatLeavesTooFewThreadsForWhatItWaitsForIsTold) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto nested = [](std::uint32_t outer, std::uint32_t inner) {
+    Pool pool(PoolOptions{.name = "db", .threads = 4, .max_queue = 4});
+    return pool
+        .submit([&] { return pool.submit([] { return 1; }, {.cost = inner}).get().value(); }, {.cost = outer})
+        .get()
+        .value();
+  };
+  EXPECT_EQ(nested(2, 2), 1);
+  EXPECT_DEATH(
+      static_cast<void>(nested(2, 3)),
+      "self-deadlock: 2 of 4 threads of the pool wait for work that is queued behind them and needs 3");
 }
 #endif
 

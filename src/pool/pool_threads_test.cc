@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <semaphore>
 #include <set>
 #include <source_location>
@@ -23,6 +24,8 @@
 #include "base/thread.h"
 #include "bulkhead/manual_clock.h"
 #include "bulkhead/pool.h"
+#include "pool/patience.h"
+#include "tests/support/sync_points.h"
 
 namespace bulkhead {
 namespace {
@@ -285,6 +288,71 @@ TEST(PoolThreads, AShutdownNowReachesWorkThatIsAboutToBegin) {
   EXPECT_FALSE(pool.shutdown(Shutdown::now, TimePoint::min()));
   slow.start.release();
   EXPECT_EQ(task.get().value(), 1);
+}
+
+// ---- looking for work before going to sleep ----
+
+// How often of `idles` it wants to look; each look pays, or does not.
+int looks(Patience& patience, int idles, bool paid) {
+  int count = 0;
+  for (int i = 0; i < idles; ++i) {
+    if (!patience.wants_to_look()) continue;
+    ++count;
+    patience.learn(paid);
+  }
+  return count;
+}
+
+TEST(PoolPatience, LooksAtFirstNowAndThen) {
+  Patience patience;
+  EXPECT_EQ(looks(patience, 15, true), 0);
+  EXPECT_EQ(looks(patience, 1, true), 1);
+}
+
+TEST(PoolPatience, LooksEverMoreRarelyWhileItDoesNotPay) {
+  Patience patience;
+  EXPECT_EQ(looks(patience, 16 + 16 + 32 + 64, false), 4);
+  looks(patience, 100'000, false);
+  EXPECT_EQ(looks(patience, 2 * 4096, false), 2);
+}
+
+TEST(PoolPatience, KeepsLookingWhileItPaysAndGivesUpSoonAfter) {
+  Patience patience;
+  looks(patience, 16, true);
+  EXPECT_EQ(looks(patience, 100, true), 100);
+  EXPECT_EQ(looks(patience, 10, false), 2);
+  EXPECT_EQ(looks(patience, 30, true), 23) << "16 idles after the last it tries again, and it pays again";
+}
+
+TEST(PoolPatience, ThreeOfFourIsEnoughAndOneOfTwoIsNot) {
+  Patience often, seldom;
+  looks(often, 20, true);
+  looks(seldom, 20, true);
+  int often_looked = 0, seldom_looked = 0;
+  for (int i = 0; i < 100; ++i) {
+    often_looked += looks(often, 1, i % 4 != 0);
+    seldom_looked += looks(seldom, 1, i % 2 != 0);
+  }
+  EXPECT_EQ(often_looked, 100);
+  EXPECT_LT(seldom_looked, 50);
+}
+
+// Called after its last look: no system call will wake it, so it must not sleep.
+TEST(PoolPatience, WorkThatComesAsItFallsAsleepIsDone) {
+  tests::SyncPoints points;
+  points.hold("worker", "idle.before_sleep");
+  Pool pool{{.threads = 1, .max_queue = 4, .on_thread_start = [](std::size_t) {
+               static thread_local std::optional<tests::SyncPoints::Name> name;
+               name.emplace("worker");
+             }}};
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_TRUE(pool.submit([] {}).get());
+    until([&] { return pool.snapshot().idle == 1; });
+  }
+  points.until_held("worker");
+  auto task = pool.submit([] { return 7; });
+  points.let_go("worker");
+  EXPECT_EQ(task.get_for(60s).value_or(0), 7);  // the time only keeps a broken build from hanging
 }
 
 // ---- waiting for work of the own pool ----

@@ -15,14 +15,18 @@ struct Parked final : Continuation {
   Parked() {
     resume = [](Continuation& self) noexcept {
       auto& parked = static_cast<Parked&>(self);
-      if (parked.blocked) parked.blocked->unblock();  // it can go on, however long it takes to wake up
+      parked.unblock();  // it can go on, however long it takes to wake up
       auto* word = &parked.signal;
       word->store(1, std::memory_order_release);
       base::futex_wake(word);
     };
   }
+  void unblock() const noexcept {
+    if (blocked) blocked->unblock(units);
+  }
   std::atomic<std::uint32_t> signal{0};
   Workers* blocked = nullptr;  // of the pool that this thread belongs to and waits for
+  std::uint32_t units = 0;     // that this thread holds
 };
 
 }  // namespace
@@ -262,19 +266,21 @@ void TaskState::abandon() noexcept {
 
 // ---- self-deadlock ----
 
-// In a debug build: a worker waits for a task of its own pool. That is allowed as long as another thread of
-// the pool can come to it; when all of them wait so, none ever will. Gives the workers if this is one of
-// them, which also means that the pool is there: a Task may outlive it.
-Workers* TaskState::block_self() const noexcept {
+// In a debug build: a worker, which holds `units`, waits for a task of its own pool. That is allowed as long as
+// other threads of the pool can come to it; when those that do not wait so are too few for it, none ever will. Gives
+// the workers if this is one of them, which also means that the pool is there: a Task may outlive it.
+Workers* TaskState::block_self([[maybe_unused]] std::uint32_t& units) const noexcept {
 #if !defined(NDEBUG)
   Workers* own = Workers::of_this_thread(core_);
   if (!own) return nullptr;
-  const std::uint32_t blocked = own->block();
-  if (word_.load() & (is_running | is_refused) || blocked < gate().snapshot().max_concurrent) return own;
-  const std::string text =
-      base::join({"bulkhead \"", gate().name(), "\": self-deadlock: all ", std::to_string(blocked),
-                  " threads of the pool wait for work that is queued behind them. ",
-                  "Submit it to another pool, or co_await it.\n"});
+  const TaskState* const mine = Workers::running_on_this_thread();
+  units = mine ? mine->permit_.cost() : 0;
+  const std::uint32_t blocked = own->block(units), threads = gate().snapshot().max_concurrent;
+  if (word_.load() & (is_running | is_refused) || blocked + cost <= threads) return own;
+  const std::string text = base::join(
+      {"bulkhead \"", gate().name(), "\": self-deadlock: ", std::to_string(blocked), " of ",
+       std::to_string(threads), " threads of the pool wait for work that is queued behind them and needs ",
+       std::to_string(cost), ". Submit it to another pool, or co_await it.\n"});
   std::fputs(text.c_str(), stderr);
   std::abort();
 #else
@@ -285,15 +291,16 @@ Workers* TaskState::block_self() const noexcept {
 bool TaskState::wait_until(TimePoint until) noexcept {
   if (settled()) return true;
   Parked parked;
-  if (until == no_deadline) parked.blocked = block_self();  // one that gives up in time is no deadlock
+  if (until == no_deadline)
+    parked.blocked = block_self(parked.units);  // one that gives up in time is no deadlock
   if (!attach(parked)) {
-    if (parked.blocked) parked.blocked->unblock();
+    parked.unblock();
     return true;
   }
   while (parked.signal.load(std::memory_order_acquire) == 0) {
     if (until != no_deadline && clock_.now() >= until) {
       if (detach(parked)) {
-        if (parked.blocked) parked.blocked->unblock();
+        parked.unblock();
         return false;
       }
       until = no_deadline;  // settled just now, and the word is on its way

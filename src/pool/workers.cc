@@ -3,14 +3,21 @@
 #include <algorithm>
 
 #include "base/futex.h"
+#include "bulkhead/detail/platform.h"
 
 namespace bulkhead {
 
 struct Workers::Worker {
+  enum Signal : std::uint32_t { looking, asleep, called };
+
+  // Under the lock of the owner. True: a futex_wake is needed as well.
+  bool call() noexcept { return signal.exchange(called, std::memory_order_acq_rel) == asleep; }
+
   Workers* owner = nullptr;
   Worker* next_idle = nullptr;
-  std::atomic<std::uint32_t> signal{0};
+  std::atomic<std::uint32_t> signal{called};
   bool handing_over = false;
+  const detail::TaskState* running = nullptr;
   detail::TaskState* next = nullptr;  // what this worker goes on with, without asking anybody
 };
 
@@ -40,6 +47,8 @@ bool Workers::on_worker() const noexcept { return mine && mine->owner == this; }
 Workers* Workers::of_this_thread(const PoolCore& pool) noexcept {
   return mine && &mine->owner->pool_ == &pool ? mine->owner : nullptr;
 }
+
+const detail::TaskState* Workers::running_on_this_thread() noexcept { return mine ? mine->running : nullptr; }
 
 void Workers::add(detail::TaskState& task) noexcept {
   const bool goes_on = on_worker() && mine->handing_over && !mine->next;
@@ -81,8 +90,7 @@ Workers::Wake Workers::pass_on() noexcept {
     idle_ = worker->next_idle;
     --idle_count_;
     waking_ = true;
-    worker->signal.store(1, std::memory_order_release);
-    return {.worker = worker};
+    return {.worker = worker->call() ? worker : nullptr};
   }
   if (threads_ >= max_threads_) return {};
   waking_ = true;
@@ -143,9 +151,11 @@ void Workers::loop(std::size_t number) noexcept {
       lock.unlock();
       carry_out(wake);
       while (task) {
+        me.running = task;
         execute_(*task);
         task = std::exchange(me.next, nullptr);
       }
+      me.running = nullptr;
       lock.lock();
       continue;
     }
@@ -164,20 +174,37 @@ void Workers::loop(std::size_t number) noexcept {
   ended_.notify_all();
 }
 
+// True: it was called meanwhile. False: from now on it is asleep, for those who call.
+bool Workers::look(Worker& me) noexcept {
+  for (int i = 0; i < Patience::kLooks; ++i) {
+    if (me.signal.load(std::memory_order_acquire) == Worker::called) return true;
+    detail::StdPlatform::pause();
+  }
+  detail::StdPlatform::point("idle.before_sleep");
+  std::uint32_t expected = Worker::looking;
+  return !me.signal.compare_exchange_strong(expected, Worker::asleep, std::memory_order_acq_rel,
+                                            std::memory_order_acquire);
+}
+
 // Sleeps until there is work, or for keep_alive. False: nobody called.
 bool Workers::idle(std::unique_lock<detail::Mutex>& lock, Worker& me) noexcept {
-  me.signal.store(0, std::memory_order_relaxed);
-  me.next_idle = idle_;
-  idle_ = &me;
+  const bool somebody_looks = idle_ && idle_->signal.load(std::memory_order_relaxed) == Worker::looking;
+  const bool looks = !somebody_looks && patience_.wants_to_look();
+  Worker** const place = somebody_looks ? &idle_->next_idle : &idle_;
+  me.signal.store(looks ? Worker::looking : Worker::asleep, std::memory_order_relaxed);
+  me.next_idle = *place;
+  *place = &me;
   ++idle_count_;
   lock.unlock();
+  const bool found = looks && look(me);
   const TimePoint now = clock_.now();
   const bool kept = keep_alive_ >= no_deadline - now;
   const TimePoint until = kept ? no_deadline : now + keep_alive_;
-  while (me.signal.load(std::memory_order_acquire) == 0 && (kept || clock_.now() < until))
-    clock_.wait(me.signal, 0, until);
+  while (me.signal.load(std::memory_order_acquire) == Worker::asleep && (kept || clock_.now() < until))
+    clock_.wait(me.signal, Worker::asleep, until);
   lock.lock();
-  if (me.signal.load(std::memory_order_relaxed) != 0) return true;
+  if (looks) patience_.learn(found);
+  if (me.signal.load(std::memory_order_relaxed) == Worker::called) return true;
   for (Worker** w = &idle_; *w; w = &(*w)->next_idle) {
     if (*w != &me) continue;
     *w = me.next_idle;
@@ -189,7 +216,6 @@ bool Workers::idle(std::unique_lock<detail::Mutex>& lock, Worker& me) noexcept {
 
 void Workers::resize(std::uint32_t threads) noexcept {
   Wake wake;
-  std::vector<Worker*> surplus;
   {
     std::lock_guard lock(mutex_);
     max_threads_ = threads;
@@ -197,12 +223,11 @@ void Workers::resize(std::uint32_t threads) noexcept {
     // Idle workers above the new number are called, find nothing to do, and end.
     std::uint32_t above = threads_ > threads ? threads_ - threads : 0;
     for (; above > 0 && idle_; --above) {
-      surplus.push_back(idle_);
-      idle_->signal.store(1, std::memory_order_release);
-      idle_ = idle_->next_idle;
+      Worker* const worker = idle_;
+      idle_ = worker->next_idle;
       --idle_count_;
+      if (worker->call()) base::futex_wake(&worker->signal);
     }
-    for (const Worker* worker : surplus) base::futex_wake(&worker->signal);
   }
   carry_out(wake);
 }
@@ -212,8 +237,7 @@ void Workers::stop() noexcept {
   stopping_ = true;
   for (Worker* worker = std::exchange(idle_, nullptr); worker;) {
     Worker* next = worker->next_idle;
-    worker->signal.store(1, std::memory_order_release);
-    base::futex_wake(&worker->signal);
+    if (worker->call()) base::futex_wake(&worker->signal);
     worker = next;
   }
   idle_count_ = 0;

@@ -8,6 +8,7 @@
 //      further one may start. Whoever takes a task and leaves others passes the wake-up on. One
 //      combined state decides, so none is lost.
 //  P3  An idle worker is woken only by whoever took it off the idle list; it finds its signal set.
+//  P4  At most one idle worker looks for work instead of sleeping (patience.h); it is the first to be called.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@
 #include "base/thread.h"
 #include "bulkhead/detail/mutex.h"
 #include "bulkhead/pool.h"
+#include "pool/patience.h"
 
 namespace bulkhead {
 
@@ -53,22 +55,26 @@ class Workers : public std::enable_shared_from_this<Workers> {
   // Those of `pool`, if the calling thread is one of them. Only looks at the address.
   static Workers* of_this_thread(const PoolCore& pool) noexcept;
 
-  // For the check against self-deadlock: the calling worker is about to block on, or resumes from, a task
-  // of its own.
-  std::uint32_t block() noexcept { return blocked_.fetch_add(1, std::memory_order_acq_rel) + 1; }
-  void unblock() noexcept { blocked_.fetch_sub(1, std::memory_order_acq_rel); }
+  // For the check against self-deadlock: the calling worker, which holds so many units, is about to block on, or
+  // resumes from, a task of its own. Gives the units of all that are blocked.
+  std::uint32_t block(std::uint32_t units) noexcept {
+    return blocked_.fetch_add(units, std::memory_order_acq_rel) + units;
+  }
+  void unblock(std::uint32_t units) noexcept { blocked_.fetch_sub(units, std::memory_order_acq_rel); }
+  static const detail::TaskState* running_on_this_thread() noexcept;
 
  private:
   struct Worker;
   struct Wake {
-    Worker* worker = nullptr;
-    std::size_t start = 0;  // number of the worker to start, from 1
+    Worker* worker = nullptr;  // asleep
+    std::size_t start = 0;     // number of the worker to start, from 1
   };
 
   Wake pass_on() noexcept;  // under the lock
   void carry_out(const Wake& wake) noexcept;
   void loop(std::size_t number) noexcept;
   bool idle(std::unique_lock<detail::Mutex>& lock, Worker& me) noexcept;
+  bool look(Worker& me) noexcept;
   detail::TaskState* take() noexcept;
   static thread_local Worker* mine;
 
@@ -88,6 +94,7 @@ class Workers : public std::enable_shared_from_this<Workers> {
   detail::TaskState* first_ready_ = nullptr;
   detail::TaskState* last_ready_ = nullptr;
   Worker* idle_ = nullptr;  // the last to become idle is the first to be woken: its cache is warm
+  Patience patience_;
   std::uint32_t idle_count_ = 0;
   bool waking_ = false;
   bool stopping_ = false;

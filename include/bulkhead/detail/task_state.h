@@ -105,7 +105,7 @@ class TaskState : public AsyncAcquire {
   void reject(const Rejection& rejection) noexcept;
   Rejection numbers(Reason reason) const noexcept;
   void abandon() noexcept;
-  Workers* block_self() const noexcept;
+  Workers* block_self(std::uint32_t& units) const noexcept;
 
   // Among the ready; guarded by the lock of the workers.
   TaskState* next_ready() const noexcept { return static_cast<TaskState*>(next); }
