@@ -32,10 +32,12 @@ std::string lower(std::string_view text) {
   return s;
 }
 
-// "host:port", "host", "[::1]:port" without the port.
+// "host:port", "host", "[::1]:port" without the port; what only looks like one stays.
 std::string_view without_port(std::string_view host) noexcept {
-  if (host.starts_with('[')) return host.substr(0, std::min(host.size(), host.find(']') + 1));
-  return host.substr(0, host.find(':'));
+  const std::size_t colon = host.starts_with('[') ? host.find(':', host.find(']')) : host.find(':');
+  if (colon == std::string_view::npos) return host;
+  const bool number = host.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+  return number ? host.substr(0, colon) : host;
 }
 
 bool is_loopback(std::string_view host) noexcept {

@@ -95,6 +95,11 @@ Wish read_operation(Core& core, const Request& batch, const json::value& value) 
                   .detail =
                       "an operation is {\"method\": \"PUT\" or \"DELETE\", \"path\": \"/v1/overrides/NAME\", "
                       "\"body\": {...}}"};
+  if (!r.query.empty())
+    throw Problem{.status = 422,
+                  .type = "invalid_body",
+                  .detail = "its path has parameters: dry_run is for the whole batch",
+                  .errors = {{"/path", "has parameters: dry_run is for the whole batch", ""}}};
   const Route& route = find_route(r);
   if (route.handle != put_change && route.handle != delete_change)
     throw Problem{.status = 422, .type = "invalid_body", .detail = r.path + " cannot be part of a batch"};

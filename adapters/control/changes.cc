@@ -164,7 +164,11 @@ std::vector<Change> Changes::apply(const std::vector<Wish>& wishes, std::size_t&
   std::erase_if(next, [](const auto& entry) { return is_empty(entry.second); });
   std::lock_guard lock(mutex_);
   overrides_.swap(next);
-  for (const Wish& wish : wishes) ++versions_[wish.name];
+  // Taking back what is not there is no change.
+  for (const Wish& wish : wishes) {
+    const auto before = next.find(wish.name);
+    if (wish.set || (before != next.end() && before->second[index(wish.kind)])) ++versions_[wish.name];
+  }
   return changes;
 }
 

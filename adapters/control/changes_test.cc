@@ -208,6 +208,32 @@ TEST(Changes, IfMatchLetsOnlyOneOfManyWritersThrough) {
   EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: \"no\", " + next}).status, 200);
   EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: " + next}).status, 412);
   EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})", {"If-Match: *"}).status, 200);
+  // To take back what is not there is no change; to prolong what is there is one.
+  const auto tag_after = [&](const char* method, const char* body) {
+    return w.ask({.method = method, .path = "/v1/overrides/db", .body = body, .token = "o"}).header("ETag");
+  };
+  const std::string none = tag_after("DELETE", "");
+  EXPECT_EQ(tag_after("DELETE", ""), none);
+  const std::string some = tag_after("PUT", R"({"reason": "r", "limit": 5})");
+  EXPECT_NE(some, none);
+  EXPECT_NE(tag_after("PUT", R"({"reason": "r", "limit": 5})"), some);
+}
+
+TEST(Changes, ADryRunThatIsSpelledWronglyIsNotDoneInEarnest) {
+  World w;
+  const std::string body = R"({"reason": "r", "limit": 5})";
+  for (const char* const query :
+       {"?dryrun=true", "?dry-run", "?dry_run=yes", "?dry_run=true&dry_run=false"}) {
+    EXPECT_EQ(w.put(std::string("/v1/overrides/db") + query, body).status, 400) << query;
+    const Reply batch = w.ask({.method = "POST",
+                               .path = "/v1/batch",
+                               .body = R"({"operations": [{"method": "PUT", "path": "/v1/overrides/db)" +
+                                       std::string(query) + R"(", "body": )" + body + "}]}",
+                               .token = "o"});
+    EXPECT_EQ(batch.status, 422) << query;
+    EXPECT_EQ(batch.json().at("errors").as_array()[0].at("pointer").as_string(), "/operations/0/path");
+  }
+  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
 }
 
 TEST(Changes, ABatchIsDoneAsAWholeOrNotAtAll) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <random>
+#include <thread>
 
 #include "bulkhead/resource_pool.h"
 #include "routes.h"
@@ -64,6 +65,26 @@ TEST(Control, ShowsPoolsAsTheyAre) {
   EXPECT_EQ(shown.at("name").as_string(), "orders");
 }
 
+TEST(Control, APoolThatCannotOpenSaysWhy) {
+  Registry registry;
+  bool works = false;
+  ResourcePool<int> pool({.name = "orders",
+                          .max = 3,
+                          .open = [&works](const Opening&) -> std::expected<int, std::string> {
+                            if (works) return 7;
+                            return std::unexpected<std::string>("no route to host");
+                          },
+                          .maintenance = Maintenance::by_hand});
+  const auto attached = registry.attach(pool);
+  World w;
+  w.server = std::make_unique<Server>(registry, w.options);
+  EXPECT_FALSE(pool.acquire({}));
+  const json::value failing = w.get("/v1/snapshot").json().at("pools").as_array().at(0);
+  EXPECT_EQ(failing.at("failing").as_string(), "no route to host");
+  EXPECT_GE(number(failing.at("open_failures")), 1);
+  EXPECT_EQ(number(failing.at("timeouts")), 0);
+}
+
 // What each caller gets from each route, by the table that also makes the OpenAPI document.
 TEST(Control, EveryRouteAsksForItsRole) {
   World w;
@@ -118,6 +139,10 @@ TEST(Control, OtherWebSitesAndOtherNamesAreTurnedAway) {
   World w;
   EXPECT_EQ(w.ask({.path = "/v1/snapshot", .host = "evil.example"}).status, 403);  // DNS rebinding
   EXPECT_EQ(w.ask({.path = "/v1/snapshot", .host = "127.0.0.1:1"}).status, 200);
+  EXPECT_EQ(w.ask({.path = "/v1/snapshot", .host = "[::1]:1"}).status, 200);
+  for (const char* const disguised :
+       {"127.0.0.1:1.evil.example", "localhost:x", "[::1].evil.example", "[::1", "[::1]x:1"})
+    EXPECT_EQ(w.ask({.path = "/v1/snapshot", .host = disguised}).status, 403) << disguised;
   EXPECT_EQ(w.ask({.path = "/v1/snapshot", .headers = {"Origin: http://evil.example"}}).status, 403);
   EXPECT_EQ(w.ask({.path = "/v1/snapshot", .headers = {"Origin: http://localhost"}}).status, 200);
   EXPECT_EQ(w.ask({.path = "/v1/snapshot", .headers = {"Sec-Fetch-Site: cross-site"}}).status, 403);
@@ -193,6 +218,30 @@ TEST(Control, EveryChangeAndEveryDenialIsInTheAuditFile) {
   EXPECT_EQ(lines[0].at("reason").as_string(), "because");
   EXPECT_EQ(lines[1].at("result").as_string(), "denied");
   EXPECT_EQ(lines[1].at("actor").as_string(), "vera");
+}
+
+TEST(Control, EveryEventIsToldToTheProgramInOrderAndWhatThatThrowsIsSwallowed) {
+  std::vector<json::object> told;
+  {
+    World w;
+    w.options.on_event = [&told](std::string_view line) {
+      told.push_back(json::parse(line).as_object());
+      throw std::runtime_error("the log is full");
+    };
+    EXPECT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "reason": "r"})").status, 200);
+    EXPECT_EQ(w.ask({.method = "PUT", .path = "/v1/overrides/db", .body = "{}", .token = "v"}).status, 403);
+    w.server->note("switch", "the lights are on");
+  }
+  std::vector<std::string> kinds;
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(number(told[i].at("id")), static_cast<double>(i + 1));
+    kinds.emplace_back(told[i].at("kind").as_string());
+  }
+  ASSERT_EQ(kinds, (std::vector<std::string>{"start", "override", "denied", "switch", "stop"}));
+  EXPECT_EQ(told[1].at("bulkhead").as_string(), "db");
+  EXPECT_EQ(told[1].at("reason").as_string(), "r");
+  EXPECT_EQ(told[2].at("actor").as_string(), "vera");
+  EXPECT_FALSE(told[3].contains("role"));  // no change: an event
 }
 
 TEST(Control, ReadinessIsTheProgramsToSay) {
@@ -336,6 +385,49 @@ TEST(Control, TheFileIsShownCheckedComparedAndLoaded) {
 }
 
 // Whatever is sent, there is an answer or the connection is closed, and the next request is served.
+// For ThreadSanitizer: calls, changes, reloads and everything that reads, at once. What is in force at the end is what was
+// there at the start.
+TEST(Control, CallsReadersAndWritersGoOnAtOnce) {
+  World w;
+  w.start();
+  constexpr int kRounds = 40;
+  std::atomic<bool> done{false};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&] {
+      while (!done)
+        if (auto call = w["db"].acquire({.timeout = 1ms})) std::this_thread::yield();
+    });
+  threads.emplace_back([&] {
+    for (int i = 0; i < kRounds; ++i) {
+      EXPECT_EQ(
+          w.put("/v1/overrides/db", R"({"reason": "r", "queue": 5, "limit": )" + std::to_string(1 + i) + "}")
+              .status,
+          200);
+      EXPECT_EQ(w.put("/v1/drains/db", R"({"reason": "r"})").status, 200);
+      for (const char* const path : {"/v1/drains/db", "/v1/overrides/db"})
+        EXPECT_EQ(w.ask({.method = "DELETE", .path = path, .token = "o"}).status, 200);
+    }
+    done = true;
+  });
+  threads.emplace_back([&] {
+    while (!done)
+      for (const char* const path :
+           {"/v1/snapshot", "/v1/history?bulkhead=db", "/metrics", "/v1/bulkheads/db", "/v1/audit"})
+        EXPECT_EQ(w.get(path).status, 200) << path;
+  });
+  while (!done) {
+    w.server->reloaded({.errors = {}, .changes = {}, .needs_restart = {}, .revision = "r"}, "test");
+    w.server->note("switch", "on and off");
+    std::this_thread::sleep_for(1ms);
+  }
+  threads.clear();
+  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
+  EXPECT_EQ(w["db"].snapshot().gate.max_queue, 10u);
+  EXPECT_FALSE(w["db"].snapshot().draining);
+  EXPECT_EQ(w["db"].snapshot().gate.in_flight, 0u);
+}
+
 TEST(Control, NonsenseIsSurvived) {
   World w;
   w.options.request_timeout = 200ms;

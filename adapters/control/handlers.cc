@@ -25,6 +25,10 @@ std::size_t number(const Request& r, std::string_view name, std::size_t least, s
 }
 
 bool dry_run(const Request& r) {
+  // "?dryrun=true" would be done in earnest.
+  for (const auto& [key, value] : r.query)
+    if (key != "dry_run") bad_request("there is no parameter \"" + key + "\" here, only dry_run");
+  if (r.query.size() > 1) bad_request("dry_run is given twice");
   const std::string* const text = r.parameter("dry_run");
   if (!text || *text == "false") return false;
   if (!text->empty() && *text != "true" && *text != "1") bad_request("dry_run has to be true or false");

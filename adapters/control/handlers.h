@@ -29,6 +29,8 @@ Response get_stream(Core& core, const Request& r);
 Response get_history(Core& core, const Request& r);
 Response get_bulkheads(Core& core, const Request& r);
 Response get_bulkhead(Core& core, const Request& r);
+Response get_pools(Core& core, const Request& r);
+Response get_tenants(Core& core, const Request& r);
 Response get_events(Core& core, const Request& r);
 Response get_audit(Core& core, const Request& r);
 Response get_session(Core& core, const Request& r);

@@ -45,7 +45,15 @@ json::object Entry::audited() const {
   return o;
 }
 
-Journal::Journal(const std::string& audit_file) {
+json::object Entry::all() const {
+  json::object o = event();
+  if (!audit) return o;
+  for (auto& field : audited())
+    if (field.key() != "target") o.emplace(field.key(), std::move(field.value()));
+  return o;
+}
+
+Journal::Journal(const std::string& audit_file, Tell tell) : tell_(std::move(tell)) {
   if (audit_file.empty()) return;
   file_ = ::open(audit_file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
   if (file_ < 0)
@@ -70,13 +78,21 @@ void Journal::write(const Entry& entry, bool to_disk) {
   if (to_disk) ::fdatasync(file_);
 }
 
-void Journal::add(Entry entry) {
-  std::lock_guard lock(mutex_);
+void Journal::keep(Entry entry, bool to_disk) {
   entry.id = ++last_id_;
   entry.at = std::chrono::system_clock::now();
-  write(entry, true);
+  write(entry, to_disk);
+  try {
+    if (tell_) tell_(text_of(entry.all()));
+  } catch (...) {  // whoever listens cannot keep others from knowing
+  }
   entries_.push_back(std::move(entry));
   if (entries_.size() > kKept) entries_.pop_front();
+}
+
+void Journal::add(Entry entry) {
+  std::lock_guard lock(mutex_);
+  keep(std::move(entry), true);
 }
 
 void Journal::deny(Entry entry) {
@@ -92,14 +108,10 @@ void Journal::deny(Entry entry) {
   }
   if (suppressed_ > 0)
     entry.text += " (and " + std::to_string(std::exchange(suppressed_, 0)) + " more before it)";
-  entry.id = ++last_id_;
-  entry.at = std::chrono::system_clock::now();
   entry.kind = "denied";
   entry.result = "denied";
   entry.audit = true;
-  write(entry, false);
-  entries_.push_back(std::move(entry));
-  if (entries_.size() > kKept) entries_.pop_front();
+  keep(std::move(entry), false);
 }
 
 std::vector<Entry> Journal::list(const Filter& filter) const {

@@ -1,6 +1,6 @@
 // journal.h - what happened: events for people, and the audit log of changes and denials.
 //
-// The last thousand are kept in memory; audit entries also go to a file, as JSON lines, if there is one.
+// The last thousand are kept in memory; audit entries also go to a file, as JSON lines, if there is one, and all to `tell`.
 // Threads: any.
 #pragma once
 
@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace bulkhead::control {
@@ -35,11 +37,14 @@ struct Entry {
 
   boost::json::object event() const;
   boost::json::object audited() const;
+  boost::json::object all() const;  // of both, what there is
 };
 
 class Journal {
  public:
-  explicit Journal(const std::string& audit_file);  // std::system_error if it cannot be opened
+  using Tell = std::function<void(std::string_view line)>;
+  // std::system_error if it cannot be opened.
+  explicit Journal(const std::string& audit_file, Tell tell = nullptr);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
@@ -57,6 +62,7 @@ class Journal {
   std::uint64_t last_id() const noexcept;
 
  private:
+  void keep(Entry entry, bool to_disk);  // under mutex_
   void write(const Entry& entry, bool to_disk);
 
   static constexpr std::size_t kKept = 1000, kDenialsPerSecond = 20;
@@ -67,6 +73,7 @@ class Journal {
   std::chrono::steady_clock::time_point denial_second_{};
   std::size_t denials_ = 0, suppressed_ = 0;
   int file_ = -1;
+  const Tell tell_;
 };
 
 }  // namespace bulkhead::control

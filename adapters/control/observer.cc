@@ -80,10 +80,20 @@ json::object group_json(const GroupSnapshot& group) {
 
 json::object pool_json(const RegistrySnapshot::Resource& pool) {
   const ResourceSnapshot& now = pool.now;
-  json::object o{{"name", pool.name}, {"kind", pool.kind},         {"used", now.used},
-                 {"idle", now.idle},  {"connecting", now.opening}, {"waiting", now.gate.waiting},
-                 {"max", now.max},    {"wait_p99", nullptr},       {"oldest_use", nullptr}};
+  json::object o{{"name", pool.name},
+                 {"kind", pool.kind},
+                 {"used", now.used},
+                 {"idle", now.idle},
+                 {"connecting", now.opening},
+                 {"waiting", now.gate.waiting},
+                 {"max", now.max},
+                 {"wait_p99", nullptr},
+                 {"oldest_use", nullptr},
+                 {"timeouts", now.timeouts},
+                 {"open_failures", now.open_failures},
+                 {"failing", nullptr}};
   if (now.wait.count() > 0) o["wait_p99"] = seconds(now.wait.quantile(0.99));
+  if (now.failures > 0) o["failing"] = now.last_failure;  // the last attempt failed; later ones may not
   if (now.used > 0) o["oldest_use"] = seconds(static_cast<std::uint64_t>(now.oldest_lease.count()));
   return o;
 }

@@ -55,6 +55,16 @@ Response get_bulkhead(Core& core, const Request& r) {
   return with_etag(respond(core.observer.bulkhead(r.segments[2])), core.changes.etag(r.segments[2]));
 }
 
+Response get_pools(Core& core, const Request&) {
+  json::object all = core.observer.snapshot(0);
+  return respond({{"pools", std::move(all["pools"])}});
+}
+
+Response get_tenants(Core& core, const Request&) {
+  json::object all = core.observer.snapshot(0);
+  return respond({{"tenants", std::move(all["tenants"])}});
+}
+
 Response get_events(Core& core, const Request& r) {
   json::array list;
   for (const Entry& entry : core.journal.list(

@@ -12,7 +12,7 @@ const Answer kDenied401{401, "Problem", "the token is unknown or expired, or one
 const Answer kDenied403{403, "Problem", "the role does not suffice, or the request comes from elsewhere"};
 const Answer kNotFound{404, "Problem", "there is no such bulkhead"};
 const Answer kBadQuery{400, "Problem", "a parameter is wrong"};
-const Answer kBadBody{400, "Problem", "the body is not JSON"};
+const Answer kBadBody{400, "Problem", "the body is not JSON, or a parameter is wrong"};
 const Answer kType{415, "Problem", "the body is not declared as JSON"};
 const Answer kInvalid{422, "Problem", "the body is JSON, but not right: see errors"};
 const Answer kNoFile{404, "Problem", "there is no file"};
@@ -54,6 +54,10 @@ std::vector<Route> make_routes() {
        reading("Bulkheads", "the list")},
       {"GET", "/v1/bulkheads/{name}", viewer, loop, get_bulkhead, "One bulkhead, with its settings and who holds its places",
        nullptr, "", {}, with(reading("BulkheadDetail", "the bulkhead"), {kNotFound})},
+      {"GET", "/v1/pools", viewer, loop, get_pools, "The pools of connections, as in the snapshot", nullptr, "", {},
+       reading("Pools", "the list")},
+      {"GET", "/v1/tenants", viewer, loop, get_tenants, "The templates of tenants and their busiest, as in the snapshot", nullptr, "", {},
+       reading("Tenants", "the list")},
       {"GET", "/v1/overrides", viewer, worker, get_overrides, "All overrides in force", nullptr, "", {},
        reading("Overrides", "by bulkhead")},
       {"GET", "/v1/switches", viewer, loop, get_switches, "What else of the program can be switched", nullptr, "", {},
@@ -70,7 +74,7 @@ std::vector<Route> make_routes() {
       {"GET", "/v1/config/diff", viewer, worker, get_diff, "What a reload would do", nullptr, "", {},
        with(reading("Plan", "the plan"), {kNoFile})},
       {"POST", "/v1/config/reload", admin, worker, post_reload, "Load the file anew", nullptr, "", {"dry_run"},
-       {{200, "Reloaded", "done"}, kDenied401, kDenied403, kNoFile, {412, "ConfigRevision", "If-Match does not match"},
+       {{200, "Reloaded", "done"}, kBadQuery, kDenied401, kDenied403, kNoFile, {412, "ConfigRevision", "If-Match does not match"},
         {422, "Problem", "the file is not valid; nothing has changed"}}},
       {"GET", "/v1/events", viewer, loop, get_events, "What happened, oldest first", nullptr, "", {"since", "limit"},
        with(reading("Events", "those above `since`"), {kBadQuery})},
@@ -121,7 +125,7 @@ Core::Core(Plant what, ServerOptions how)
     : plant(std::move(what)),
       options(std::move(how)),
       tokens(options.tokens_file.empty() ? Tokens{} : Tokens::load(options.tokens_file)),
-      journal(options.audit_file),
+      journal(options.audit_file, options.on_event),
       changes(plant, options.clock ? *options.clock : Clock::steady()),
       observer(plant, changes, journal, options) {}
 

@@ -114,7 +114,10 @@ struct ServerOptions {
   std::vector<Switch> switches{};
   std::vector<Asset> assets{};
   std::function<std::string()> not_ready{};  // "": ready; else why not, for /readyz
-  Clock* clock = nullptr;                    // of the overrides' ends; default: Clock::steady()
+  // Every event, change and denial, for your own log: a line of JSON without its end. In order, from any thread, one at a
+  // time and up to the last of the destructor; it must be quick and not use the server. What it throws is swallowed.
+  std::function<void(std::string_view line)> on_event{};
+  Clock* clock = nullptr;  // of the overrides' ends; default: Clock::steady()
 };
 
 class Server {
