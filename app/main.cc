@@ -48,8 +48,7 @@ void add_demo(CLI::App& app, demo::DemoOptions& options, demo::ServeOptions& ser
   command->add_option("--postgres", options.postgres, "On this server, in a schema of its own")
       ->type_name("URL");
   auto* serve_flag =
-      command->add_flag("--serve", serves, "Run until Ctrl-C, with control plane and dashboard")
-          ->excludes(json);
+      command->add_flag("--serve", serves, "Run until Ctrl-C, with control plane and dashboard");
   command
       ->add_option("--listen", serve.listen, "With --serve: where (default 127.0.0.1:9920, or a free port)")
       ->needs(serve_flag)
@@ -88,6 +87,7 @@ void add_run(CLI::App& app, run::RunOptions& options) {
       ->type_name("SECONDS")
       ->capture_default_str();
   command->add_flag("--no-watch", options.no_watch, "Load the file anew only on SIGHUP and bulkhead reload");
+  command->add_flag("--json", options.json, "A line of JSON for the start, each event and the stop");
 }
 
 }  // namespace
@@ -95,7 +95,8 @@ void add_run(CLI::App& app, run::RunOptions& options) {
 int main(int argc, char** argv) {
   CLI::App app(kAbout, "bulkhead");
   app.set_version_flag("--version", "bulkhead " BULKHEAD_VERSION, "Print the version and exit");
-  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.set_help_flag("-h,--help", "Print this help and exit; every command has it, and --json");
+  app.require_subcommand(0, 1);  // what follows one is never another: a bulkhead may be called "top"
   demo::DemoOptions demo_options;
   demo::ServeOptions serve_options;
   bool serves = false;
@@ -111,6 +112,7 @@ int main(int argc, char** argv) {
   return cli::parse_and_run(app, argc, argv, [&] {
     if (app.got_subcommand("demo") && serves) {
       serve_options.seed = demo_options.seed;
+      serve_options.json = demo_options.json;
       serve_options.postgres = demo_options.postgres;
       if (app.get_subcommand("demo")->count("--seconds") > 0) serve_options.seconds = demo_options.seconds;
       return demo::serve_demo(serve_options, BULKHEAD_VERSION);

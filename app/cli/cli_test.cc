@@ -1,9 +1,15 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
+#include "app/cli/json_lines.h"
 #include "app/cli/text.h"
 
 namespace bulkhead::cli {
@@ -84,6 +90,50 @@ TEST(Json, NestsAndSeparates) {
   "h": []
 }
 )");
+}
+
+struct Pipe {
+  Pipe() {
+    ::signal(SIGPIPE, SIG_IGN);
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  }
+  ~Pipe() {
+    for (const int fd : ends)
+      if (fd >= 0) ::close(fd);
+  }
+  std::string read_all() {
+    std::string text, part(65536, '\0');
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    for (ssize_t n; (n = ::read(ends[0], part.data(), part.size())) > 0;)
+      text.append(part, 0, static_cast<std::size_t>(n));
+    return text;
+  }
+  int ends[2] = {-1, -1};
+};
+
+TEST(JsonLines, AReaderWhoDoesNotReadNeitherStopsTheProgramNorFillsItsMemory) {
+  Pipe pipe;
+  JsonLines lines(pipe.ends[1]);
+  const std::string line = "\"" + std::string(998, 'x') + "\"";
+  for (int i = 0; i < 3000; ++i) lines.add(line);  // three megabytes, of which one is kept
+  lines.flush();                                   // the pipe is full: it must come back
+  std::string text;
+  for (std::string more; lines.flush(), more = pipe.read_all(), !more.empty();) text += more;
+  EXPECT_EQ(text.size(), 1047 * (line.size() + 1));  // whole lines
+  for (std::size_t at = 0; at < text.size(); at += line.size() + 1)
+    ASSERT_EQ(text.substr(at, line.size()), line);
+  lines.add("\"next\"");
+  lines.flush();
+  EXPECT_EQ(pipe.read_all(), "{\"kind\":\"lost\",\"lines\":1953}\n\"next\"\n");
+}
+
+TEST(JsonLines, AReaderWhoIsGoneIsForgotten) {
+  Pipe pipe;
+  ::close(std::exchange(pipe.ends[0], -1));
+  JsonLines lines(pipe.ends[1]);
+  lines.add("1");
+  lines.flush();
+  lines.add("2");  // and the destructor does not wait for a second
 }
 
 TEST(CommandLine, NumbersAreCheckedToTheLastCharacter) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
@@ -16,6 +17,7 @@
 #include "app/cli/terminal.h"
 #include "app/client/admin.h"
 #include "app/client/view.h"
+#include "base/suggest.h"
 
 namespace bulkhead::client {
 namespace {
@@ -62,6 +64,7 @@ int status(const ClientOptions& o) {
                        view.config, view.error.empty() ? "" : " (" + view.error + ")");
   for (const std::string& line : table(style, view.rows, columns)) text += line + '\n';
   if (view.rows.empty()) text += "There is no bulkhead yet.\n";
+  for (const std::string& line : pool_table(style, view.pools)) text += line + '\n';
   const json::value one = reply.json();
   if (!o.name.empty())
     for (const json::value& s : one.at("settings").as_array())
@@ -342,15 +345,40 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
         return text == "bash" || text == "zsh" || text == "fish" ? std::string()
                                                                  : '"' + text + "\" is not bash, zsh or fish";
       });
-  commands_.emplace_back(complete, [this] { return say(completion(app_, o_.shell)), 0; });
-  CLI::App* const man = app.add_subcommand("man", "The manual page\n\nExamples:\n  bulkhead man | man -l -");
-  commands_.emplace_back(man, [this] { return say(cli::manual(app_, version_)), 0; });
-  CLI::App* const version_command = app.add_subcommand("version", "Print the version");
-  version_command->add_flag("--json", o_.json, "As JSON");
-  commands_.emplace_back(version_command, [this] {
-    say(o_.json ? json::serialize(json::object{{"name", "bulkhead"}, {"version", version_}}) + '\n'
-                : "bulkhead " + version_ + '\n');
-    return 0;
+  print(*complete,
+        [this] { return std::pair{completion(app_, o_.shell), json::object{{"shell", o_.shell}}}; });
+  print(*app.add_subcommand("man", "The manual page\n\nExamples:\n  bulkhead man | man -l -"),
+        [this] { return std::pair{cli::manual(app_, version_), json::object{{"page", "bulkhead(1)"}}}; });
+  print(*app.add_subcommand("version", "Print the version"), [this] {
+    return std::pair{"bulkhead " + version_ + '\n',
+                     json::object{{"name", "bulkhead"}, {"version", version_}}};
+  });
+  CLI::App* const help = app.add_subcommand("help", "What --help says\n\nExamples:\n  bulkhead help set");
+  help->add_option("COMMAND", o_.name, "Of this command; without it, of the program")
+      ->check([&app](const std::string& text) {
+        std::vector<std::string> known;
+        for (const CLI::App* c : app.get_subcommands([](const CLI::App*) { return true; }))
+          known.push_back(c->get_name());
+        if (std::ranges::count(known, text) > 0) return std::string();
+        const std::string close = base::suggest(text, known);
+        return fmt::format("there is no command \"{}\"{}", text,
+                           close.empty() ? "" : fmt::format("; did you mean \"{}\"?", close));
+      });
+  print(*help, [this] {
+    const CLI::App& of = o_.name.empty() ? app_ : *app_.get_subcommand(o_.name);
+    const std::string full = app_.get_name() + (o_.name.empty() ? "" : ' ' + o_.name);
+    return std::pair{of.get_formatter()->make_help(&of, full, CLI::AppFormatMode::Normal),
+                     json::object{{"command", o_.name}}};
+  });
+}
+
+// Commands that ask nobody. As JSON their text is one field of an object.
+void Commands::print(CLI::App& command, std::function<std::pair<std::string, json::object>()> what) {
+  command.add_flag("--json", o_.json, "As JSON");
+  commands_.emplace_back(&command, [this, what = std::move(what)] {
+    auto [text, object] = what();
+    object["text"] = text;
+    return say(o_.json ? json::serialize(object) + '\n' : text), 0;
   });
 }
 

@@ -1,8 +1,10 @@
 // commands.h - the commands that speak to a running process: status, set, reset, breaker, drain, events, diff, reload, top.
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace CLI {
@@ -32,6 +34,8 @@ class Commands {
  private:
   void add(CLI::App& app, const char* name, const char* about, const std::function<void(CLI::App&)>& options,
            std::function<int()> action);
+
+  void print(CLI::App& command, std::function<std::pair<std::string, boost::json::object>()> what);
 
   ClientOptions o_;
   std::string version_;

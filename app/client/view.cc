@@ -109,6 +109,25 @@ Row read_row(const value& b) {
   return row;
 }
 
+PoolRow read_pool(const value& p) {
+  const auto measured = [&](std::string_view name) {
+    const value* const m = member(p, name);
+    return m && m->is_number() ? m->to_number<double>() : -1;
+  };
+  return {.name = text(p, "name"),
+          .kind = text(p, "kind"),
+          .failing = text(p, "failing"),
+          .used = whole(p, "used"),
+          .idle = whole(p, "idle"),
+          .opening = whole(p, "connecting"),
+          .max = whole(p, "max"),
+          .waiting = whole(p, "waiting"),
+          .timeouts = whole(p, "timeouts"),
+          .open_failures = whole(p, "open_failures"),
+          .wait_p99 = measured("wait_p99"),
+          .oldest_use = measured("oldest_use")};
+}
+
 std::string seconds(const cli::Style& style, double s) {
   return s < 0 ? "-" : cli::duration(style, static_cast<std::uint64_t>(s * 1e9));
 }
@@ -146,6 +165,8 @@ View read_view(const value& snapshot) {
   }
   if (const value* const list = member(snapshot, "bulkheads"); list && list->is_array())
     for (const value& b : list->get_array()) view.rows.push_back(read_row(b));
+  if (const value* const list = member(snapshot, "pools"); list && list->is_array())
+    for (const value& p : list->get_array()) view.pools.push_back(read_pool(p));
   return view;
 }
 
@@ -227,6 +248,32 @@ std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& 
     if (i == selected)
       text = (style.colour ? cli::paint(style, Paint::inverse, ">") : std::string(">")) + text.substr(1);
     lines.push_back(std::move(text));
+  }
+  return lines;
+}
+
+std::vector<std::string> pool_table(const cli::Style& style, const std::vector<PoolRow>& pools) {
+  if (pools.empty()) return {};
+  std::size_t name_width = 8;
+  for (const PoolRow& p : pools)
+    name_width = std::max(name_width, std::min<std::size_t>(cli::width(p.name), 32));
+  const auto line = [&](const std::string& name, std::string_view kind, std::string_view used,
+                        std::string_view idle, std::string_view opening, std::string_view waiting,
+                        std::string_view failures, std::string_view wait, std::string_view oldest) {
+    return fmt::format(" {} {:<9} {:>9} {:>6} {:>8} {:>8} {:>9} {:>9} {:>11}",
+                       cli::pad_right(cli::clip(name, name_width), name_width), kind, used, idle, opening,
+                       waiting, failures, wait, oldest);
+  };
+  std::vector<std::string> lines{"", cli::paint(style, Paint::bold,
+                                                line("POOL", "KIND", "IN USE", "IDLE", "OPENING", "WAITING",
+                                                     "FAILURES", "WAIT P99", "OLDEST USE"))};
+  for (const PoolRow& p : pools) {
+    std::string row = line(p.name, p.kind.empty() ? "-" : p.kind, fmt::format("{}/{}", p.used, p.max),
+                           std::to_string(p.idle), std::to_string(p.opening), std::to_string(p.waiting),
+                           std::to_string(p.timeouts + p.open_failures), seconds(style, p.wait_p99),
+                           seconds(style, p.oldest_use));
+    if (!p.failing.empty()) row += "  " + cli::paint(style, Paint::red, "failing: " + p.failing);
+    lines.push_back(std::move(row));
   }
   return lines;
 }

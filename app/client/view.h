@@ -24,10 +24,18 @@ struct Row {
   double rejected_share() const noexcept { return rate > 0 ? rejected_rate / rate : 0; }
 };
 
+// A pool of connections, or of other things.
+struct PoolRow {
+  std::string name, kind, failing;  // failing: why; empty: it is not
+  std::uint64_t used = 0, idle = 0, opening = 0, max = 0, waiting = 0, timeouts = 0, open_failures = 0;
+  double wait_p99 = -1, oldest_use = -1;  // seconds; -1: nothing measured
+};
+
 struct View {
   std::string instance, version, config, file, error;
   double uptime = 0;
   std::vector<Row> rows;
+  std::vector<PoolRow> pools;
 };
 
 View read_view(const boost::json::value& snapshot);
@@ -40,5 +48,8 @@ void sort_rows(std::vector<Row>& rows, SortBy sort);
 // Heading and one line for each row, at most `columns` wide. `selected` is marked; npos: none.
 std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& rows, std::size_t columns,
                                std::size_t selected = std::string::npos);
+
+// Nothing if there is no pool.
+std::vector<std::string> pool_table(const cli::Style& style, const std::vector<PoolRow>& pools);
 
 }  // namespace bulkhead::client

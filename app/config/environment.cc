@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "app/cli/command_line.h"
+#include "app/cli/json.h"
 #include "app/config/commands.h"
 
 namespace bulkhead::config {
@@ -24,17 +25,23 @@ constexpr const char* kAbout =
     "  bulkhead env bulkhead.yaml\n"
     "  BULKHEAD_CONTROL__LISTEN=127.0.0.1:9999 bulkhead run bulkhead.yaml";
 
-int run(const std::string& path) {
+int run(const std::string& path, bool as_json) {
   const yaml::Loaded file = path.empty() ? yaml::Loaded{} : with_environment(yaml::load(path));
   if (!file.ok()) {
     std::fputs(to_text(file.problems).c_str(), stderr);
     return file.readable ? cli::kInvalid : cli::kFailure;
   }
   const std::vector<Variable> given = environment();
+  cli::JsonWriter json;
+  json.open().list("variables");
   for (const Variable& v : variables_of(file.config)) {
     const bool set = std::ranges::any_of(given, [&](const Variable& g) { return g.name == v.name; });
-    fmt::print("{}={}{}\n", v.name, v.value, set ? "  # from the environment" : "");
+    if (as_json)
+      json.open().field("name", v.name).field("value", v.value).field("set", set).close();
+    else
+      fmt::print("{}={}{}\n", v.name, v.value, set ? "  # from the environment" : "");
   }
+  if (as_json) std::fputs(json.close().close().text().c_str(), stdout);
   return 0;
 }
 
@@ -59,11 +66,16 @@ yaml::Loaded with_environment(yaml::Loaded file) {
 }
 
 std::function<int()> add_env(CLI::App& app) {
-  auto file = std::make_shared<std::string>();
+  struct Options {
+    std::string file;
+    bool json = false;
+  };
+  const auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("env", kAbout);
-  command->add_option("FILE", *file, "Whose settings; without one, those of the control plane")
+  command->add_option("FILE", o->file, "Whose settings; without one, those of the control plane")
       ->type_name("");
-  return [file] { return run(*file); };
+  command->add_flag("--json", o->json, "Print one JSON document and nothing else");
+  return [o] { return run(o->file, o->json); };
 }
 
 }  // namespace bulkhead::config

@@ -1,6 +1,7 @@
 #include "app/demo/serve.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include "adapters/control/access.h"
 #include "adapters/control/server.h"
 #include "app/cli/command_line.h"
+#include "app/cli/json.h"
+#include "app/cli/json_lines.h"
 #include "app/cli/private_directory.h"
 #include "app/cli/terminal.h"
 #include "app/demo/live_shop.h"
@@ -32,8 +35,8 @@ std::string new_token() {
 // Keys come one by one and are not shown, for as long as this lives.
 class Keys {
  public:
-  Keys() {
-    if (!cli::is_terminal(STDIN_FILENO) || !cli::is_terminal(STDOUT_FILENO)) return;
+  explicit Keys(bool wanted) {
+    if (!wanted || !cli::is_terminal(STDIN_FILENO) || !cli::is_terminal(STDOUT_FILENO)) return;
     termios now{};
     if (::tcgetattr(STDIN_FILENO, &now) != 0) return;
     before_ = now;
@@ -51,10 +54,30 @@ class Keys {
   std::optional<termios> before_;
 };
 
+void greet(const control::Server& server, const std::string& token, const std::string& socket,
+           const Store& store, bool keys) {
+  fmt::print(
+      "A shop under load: checkout, browse, analytics and admin share a database of {3} connections "
+      "({4}).\n\n"
+      "  dashboard   {0}/ui/#token={1}\n"
+      "  terminal    bulkhead top --admin {2}\n"
+      "  trouble     bulkhead switch slow-analytics on --admin {2}\n"
+      "  change it   bulkhead set analytics --limit 5 --for 2m --reason trying --admin {2}\n"
+      "  metrics     curl {0}/metrics\n\n",
+      server.url(), token, socket, store.connections(), store.about());
+  fmt::print(
+      "{}Ctrl-C ends it.\n",
+      keys ? "Keys: s makes analytics slow and quick again, b switches the bulkheads off and on, q quits. "
+           : "");
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int serve_demo(const ServeOptions& o, std::string_view version) {
   const cli::CatchSignals signals;
+  ::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go
+  cli::JsonLines lines;
   const cli::PrivateDirectory directory("bulkhead-demo");
   const std::string token = new_token();
   std::ofstream(directory.path() + "/tokens") << "demo operator " << control::sha256_hex(token) << '\n';
@@ -82,6 +105,7 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
                     .title = "Bulkheads",
                     .is_on = [&shop] { return shop.bulkheads(); },
                     .set = [&shop](bool on) { shop.set_bulkheads(on); }}}};
+  if (o.json) options.on_event = [&lines](std::string_view line) { lines.add(line); };
   for (const web::Asset& asset : web::assets())
     options.assets.push_back({asset.path, asset.content_type, asset.gzip, asset.etag});
   std::optional<control::Server> server;
@@ -98,22 +122,15 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
     return cli::kFailure;
   }
   shop.set_slow(o.slow);
-  const Keys keys;
-  fmt::print(
-      "A shop under load: checkout, browse, analytics and admin share a database of {3} connections "
-      "({4}).\n\n"
-      "  dashboard   {0}/ui/#token={1}\n"
-      "  terminal    bulkhead top --admin {2}\n"
-      "  trouble     bulkhead switch slow-analytics on --admin {2}\n"
-      "  change it   bulkhead set analytics --limit 5 --for 2m --reason trying --admin {2}\n"
-      "  metrics     curl {0}/metrics\n\n",
-      server->url(), token, options.unix_socket, store->connections(), store->about());
-  fmt::print(
-      "{}Ctrl-C ends it.\n",
-      keys.any()
-          ? "Keys: s makes analytics slow and quick again, b switches the bulkheads off and on, q quits. "
-          : "");
-  std::fflush(stdout);
+  if (o.json) {
+    const auto quoted = [](std::string_view text) { return cli::json_quoted(text); };
+    lines.add(
+        fmt::format(R"({{"kind":"ready","url":{},"token":{},"unix_socket":{},"version":{},"store":{}}})",
+                    quoted(server->url()), quoted(token), quoted(options.unix_socket), quoted(version),
+                    quoted(store->about())));
+  }
+  const Keys keys(!o.json);
+  if (!o.json) greet(*server, token, options.unix_socket, *store, keys.any());
   const TimePoint until =
       o.seconds > 0 ? std::chrono::steady_clock::now() +
                           std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(o.seconds))
@@ -121,6 +138,7 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
   while (cli::CatchSignals::caught() == 0 && std::chrono::steady_clock::now() < until) {
     const char key = keys.any() ? cli::FullScreen::wait_for_key(std::chrono::milliseconds(200))
                                 : (::usleep(100'000), '\0');
+    lines.flush();
     if (key == 'q') break;
     if (key == 's') shop.set_slow(!shop.slow());
     if (key == 'b') shop.set_bulkheads(!shop.bulkheads());

@@ -13,6 +13,7 @@ struct ServeOptions {
   double seconds = 0;         // 0: until a signal or the key q
   std::uint64_t seed = 1;
   bool slow = false;       // from the start
+  bool json = false;       // lines of JSON on standard output: ready, then every event
   std::string postgres{};  // a connection string; empty: SQLite
 };
 

@@ -19,6 +19,7 @@
 #include "app/cli/command_line.h"
 #include "app/client/admin.h"
 #include "app/config/environment.h"
+#include "app/run/report.h"
 #include "app/run/sd_notify.h"
 #include "app/web/assets.h"
 #include "bulkhead/live_config.h"
@@ -58,10 +59,12 @@ ConfigPlan plan_of(const ReloadResult& result, const LiveConfig& live) {
 // Everything a file makes: the bulkheads, what keeps them like the file, and the control plane.
 class Process {
  public:
-  explicit Process(const RunOptions& options)
-      : options_(options), live_(registry_, {.file = options.file, .read = [file = options.file] {
-                                               return config_text(config::with_environment(yaml::load(file)));
-                                             }}) {}
+  Process(const RunOptions& options, Report& report)
+      : options_(options),
+        report_(report),
+        live_(registry_, {.file = options.file, .read = [file = options.file] {
+                            return config_text(config::with_environment(yaml::load(file)));
+                          }}) {}
 
   LiveConfig& live() noexcept { return live_; }
 
@@ -86,29 +89,27 @@ class Process {
         .request_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(c.request_timeout),
         .write_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(c.write_timeout),
         .history_bulkheads = c.history_bulkheads,
-        .config = config_file()};
+        .config = config_file(),
+        .on_event = [this](std::string_view line) { report_.event(line); }};
     if (c.tls) o.certificate = c.tls->certificate, o.private_key = c.tls->private_key;
     for (const web::Asset& asset : web::assets())
       o.assets.push_back({asset.path, asset.content_type, asset.gzip, asset.etag});
-    if (const std::string text = explain_last_run(o.audit_file); !text.empty())
-      fmt::print(stderr, "bulkhead run: {}\n", text);
+    if (const std::string text = explain_last_run(o.audit_file); !text.empty()) report_.warn(text);
     server_.emplace(plant(), o);
-    where_ = server_->url() +
-             (o.unix_socket.empty() ? "" : (server_->url().empty() ? "" : " and ") + o.unix_socket);
+    report_.ready({.file = options_.file,
+                   .version = std::string(version),
+                   .url = server_->url(),
+                   .unix_socket = o.unix_socket,
+                   .bulkheads = live_.running().bulkheads.size()});
   }
   control::Server& server() noexcept { return *server_; }
-  const std::string& where() const noexcept { return where_; }
 
   void reload(std::string_view actor) {
     sd_notify_reloading();
     const ReloadResult result = live_.reload(actor);
     if (result.outcome != ReloadResult::Outcome::unchanged) {
       server_->reloaded(plan_of(result, live_), actor);
-      if (result.ok())
-        fmt::print(stderr, "bulkhead run: {} loaded ({}):\n{}\n", options_.file, actor, to_text(result.plan));
-      else
-        fmt::print(stderr, "bulkhead run: {} is not valid, what ran before still runs ({}):\n{}",
-                   options_.file, actor, to_text(result.problems));
+      report_.loaded(options_.file, actor, result);
     }
     sd_notify(result.ok() ? "READY=1\nSTATUS=running"
                           : "READY=1\nSTATUS=the file is not valid; the last good one is running");
@@ -196,10 +197,10 @@ class Process {
   }
 
   const RunOptions& options_;
+  Report& report_;
   Registry registry_;
   LiveConfig live_;
   std::optional<control::Server> server_;
-  std::string where_;
 };
 
 // The next of these signals, or 0 when the time is over.
@@ -257,40 +258,40 @@ int run_file(const RunOptions& o, std::string_view version) {
   ::sigemptyset(&signals);
   for (const int s : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, s);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go
+  Report report(o.json);
 
   // Before the file is read: what changes after that is seen.
   std::atomic<bool> changed{false};
   std::optional<watch::FileWatch> watch;
   if (!o.no_watch)
     watch.emplace(watch::FileWatchOptions{.path = o.file, .on_change = [&changed] { changed = true; }});
-  if (watch && !watch->status().warning.empty())
-    fmt::print(stderr, "bulkhead run: {}\n", watch->status().warning);
+  if (watch && !watch->status().warning.empty()) report.warn(watch->status().warning);
 
-  Process process(o);
+  Process process(o, report);
   const ReloadResult first = process.live().reload("start");
   if (!first.ok()) {
-    fmt::print(stderr, "{}bulkhead run: {} is not valid\n", to_text(first.problems), o.file);
+    report.invalid(o.file, first.problems);
     return client::kInvalid;
   }
-  if (!first.warnings.empty()) fmt::print(stderr, "{}", to_text(first.warnings));
+  report.warn(first.warnings);
   try {
     process.serve(version);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "bulkhead run: {}\n", error.what());
+    report.failed(error.what());
     return cli::kFailure;
   }
-  fmt::print("bulkhead run: {} bulkheads of {}, control plane at {}\n",
-             process.live().running().bulkheads.size(), o.file, process.where());
-  std::fflush(stdout);
   sd_notify("READY=1\nSTATUS=running");
   const bool watchdog = std::getenv("WATCHDOG_USEC") != nullptr;
   for (;;) {
     const int signal = wait_for_signal(signals, std::chrono::milliseconds(200));
     if (watchdog) sd_notify("WATCHDOG=1");
+    report.flush();
     if (signal == SIGHUP)
       process.reload("SIGHUP");
     else if (signal != 0) {
       sd_notify("STOPPING=1");
+      report.stopping(signal == SIGTERM ? "SIGTERM" : "SIGINT", signal == SIGTERM ? o.grace : 0);
       process.server().set_stopping();
       if (signal == SIGTERM) wait_out_grace(signals, o.grace);
       return 0;

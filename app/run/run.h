@@ -11,6 +11,7 @@ struct RunOptions {
   std::string listen{}, unix_socket{};  // instead of the file's
   double grace = 0;                     // seconds between SIGTERM and the end, in which /readyz says no
   bool no_watch = false;                // load the file anew only when told
+  bool json = false;                    // lines of JSON on standard output instead of sentences
 };
 
 // The exit code: 0 after SIGTERM or SIGINT, 3 if the file is not valid, 1 if it cannot run.

@@ -84,14 +84,15 @@ export function pools(view) {
   $('pools-panel').hidden = view.pools.length === 0;
   if (!changed(root, view.pools)) return;
   root.replaceChildren(h('table', {}, h('caption', { class: 'vh' }, 'Connection pools'),
-    h('thead', {}, h('tr', {}, ...['Pool', 'In use', 'Idle', 'Waiting', 'Wait p99', 'Oldest use'].map((t, i) =>
+    h('thead', {}, h('tr', {}, ...['Pool', 'In use', 'Idle', 'Waiting', 'Wait p99', 'Oldest use', 'Failures'].map((t, i) =>
       h('th', { scope: 'col', class: i > 1 ? 'num' : null }, t)))),
     h('tbody', {}, ...view.pools.map((p) => h('tr', {},
       h('td', {}, h('div', { class: 'name' }, h('strong', {}, p.name), h('small', {}, p.kind))),
       h('td', {}, h('div', { class: 'meter' }, h('div', { class: 'track', 'aria-hidden': 'true' }, bar(p.max ? p.used / p.max : 0, 'a')),
         h('span', {}, `${count(p.used)}/${count(p.max)}${p.connecting ? ` (${p.connecting} connecting)` : ''}`))),
       h('td', { class: 'num' }, count(p.idle)), h('td', { class: 'num' }, count(p.waiting)), h('td', { class: 'num' }, latency(p.waitP99)),
-      h('td', { class: 'num' }, p.oldestUse === null ? '–' : duration(p.oldestUse)))))));
+      h('td', { class: 'num' }, p.oldestUse === null ? '–' : duration(p.oldestUse)),
+      h('td', { class: 'num', 'data-tone': p.failing ? 'bad' : null, title: p.failing || null }, count(p.failures)))))));
 }
 
 export function tenants(view) {

@@ -97,7 +97,7 @@ function toGroup(g) {
 function toPool(p) {
   return { name: text(p.name), kind: text(p.kind), used: number(p.used), idle: number(p.idle),
            connecting: number(p.connecting), waiting: number(p.waiting), max: number(p.max), waitP99: orNull(p.wait_p99),
-           oldestUse: orNull(p.oldest_use) };
+           oldestUse: orNull(p.oldest_use), failures: number(p.timeouts) + number(p.open_failures), failing: text(p.failing) };
 }
 
 // Bulkheads of tenants come and go by the thousand: they are not rows, the busiest are listed with their template.

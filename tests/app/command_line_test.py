@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import unittest
@@ -17,9 +18,29 @@ class HelpAndVersion(unittest.TestCase):
             done = run(*arguments)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertLess(done.stdout.index("Examples:"), done.stdout.index("Options:"))
-            self.assertLessEqual(len(done.stdout.splitlines()), 36 if len(arguments) == 1 else 25)  # a line for each command
+            self.assertLessEqual(len(done.stdout.splitlines()), 37 if len(arguments) == 1 else 25)  # a line for each command
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 88)
             self.assertNotIn(ESCAPE, done.stdout)
+
+    def test_help_is_also_a_command(self):
+        self.assertEqual(run("help").stdout, run("--help").stdout)
+        self.assertEqual(run("help", "set").stdout, run("set", "--help").stdout)
+        done = run("help", "sett")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn('there is no command "sett"; did you mean "set"?', done.stderr)
+
+    def test_every_command_has_json(self):
+        for command in re.findall(r"^  ([a-z]+) ", run("--help").stdout.split("Commands:")[1], re.M):
+            self.assertIn("--json", run(command, "--help").stdout, command)
+        for arguments, field in ((["completion", "bash"], "shell"), (["man"], "page"), (["version"], "version"), (["help", "set"], "command"),
+                                 (["env"], "variables"), (["size", "--rate", "10", "--latency", "100ms", "--tolerated-wait", "50ms"], None), (["explain", "timeout"], None)):
+            done = run(*arguments, "--json")
+            self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+            document = json.loads(done.stdout)
+            if field:
+                self.assertIn(field, document)
+            if "text" in document:
+                self.assertEqual(document["text"], run(*arguments).stdout)
 
     def test_version(self):
         done = run("--version")

@@ -71,6 +71,34 @@ class Commands(unittest.TestCase):
                 self.assertIn(word, events)
             self.assertIn("checkout", demo.run("top", "--once").stdout)
 
+    def test_pools_are_shown_below_the_bulkheads(self):
+        with Demo() as demo:
+            pools = demo.get("/v1/snapshot")["pools"]
+            self.assertGreater(len(pools), 0)
+            status = demo.run("status").stdout
+            self.assertRegex(status, r"POOL +KIND +IN USE +IDLE +OPENING +WAITING +FAILURES")
+            for pool in pools:
+                self.assertRegex(status, rf"(?m)^ {re.escape(pool['name'])} +{pool['kind']} +\d+/{pool['max']} ")
+            self.assertNotIn("POOL", demo.run("status", "checkout").stdout)
+
+    def test_the_demo_tells_programs_where_it_is_and_what_happens(self):
+        with tempfile.TemporaryDirectory(prefix="bulkhead-") as directory:
+            path = directory + "/admin.sock"
+            with subprocess.Popen([program.PROGRAM, "demo", "--serve", "--json", "--listen", "127.0.0.1:0", "--unix-socket", path],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+                try:
+                    lines = (json.loads(line) for line in process.stdout)
+                    ready = next(line for line in lines if line["kind"] == "ready")
+                    self.assertEqual(ready["unix_socket"], path)
+                    done = program.run("switch", "slow-analytics", "on", "--reason", "r", "--admin", ready["url"], BULKHEAD_TOKEN=ready["token"])
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(next(line for line in lines if line["kind"] == "switch")["actor"], "demo")
+                    process.terminate()
+                    self.assertEqual([line["kind"] for line in lines][-1], "stop")
+                    self.assertEqual(process.wait(20), 0)
+                finally:
+                    process.kill()
+
     def test_the_switches_of_the_program_can_be_thrown(self):
         with Demo() as demo:
             self.assertRegex(demo.run("switch").stdout, r"slow-analytics +off")

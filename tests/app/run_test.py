@@ -81,6 +81,55 @@ class Life(Case):
         self.assertIn("checkout", json.dumps(health[1]))
         running.stop()
 
+    def test_as_json_it_tells_a_line_for_everything_and_nothing_else(self):
+        running = Running(self.directory, arguments=["--json", "--grace", "0.1"])
+        lines = [running.first]
+
+        def until(kind):
+            while json.loads(lines[-1])["kind"] != kind:
+                lines.append(running.process.stdout.readline())
+            return json.loads(lines[-1])
+        ready = until("ready")
+        self.assertEqual((ready["bulkheads"], ready["file"], ready["unix_socket"], ready["url"], ready["pid"]),
+                         (2, running.file, running.socket, None, running.process.pid))
+        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "r").returncode, 0)
+        self.assertEqual((until("override")["bulkhead"], json.loads(lines[-1])["reason"]), ("checkout", "r"))
+        running.write(30)
+        loaded = until("loaded")
+        self.assertEqual((loaded["ok"], loaded["actor"], loaded["problems"]), (True, "watch", []))
+        self.assertIn("max_concurrent", "".join(loaded["changes"]))
+        running.write(0, "version: 1\nbulkheads:\n  checkout: {max_concurent: 5}\n")
+        while (loaded := until("loaded"))["ok"]:
+            lines.append(running.process.stdout.readline())
+        self.assertEqual(loaded["problems"][0]["line"], 3)
+        running.process.send_signal(signal.SIGTERM)
+        self.assertEqual((until("stopping")["signal"], json.loads(lines[-1])["grace"]), ("SIGTERM", 0.1))
+        until("stop")
+        self.assertEqual(running.process.stdout.read(), "")
+        running.process.stdout.close()
+        self.assertEqual(running.process.wait(20), 0)
+        self.assertEqual(self.stderr(), "")
+        invalid = program.run("run", running.file, "--json")
+        self.assertEqual((invalid.returncode, json.loads(invalid.stdout)["kind"]), (3, "invalid"))
+        self.assertIn("is not valid", invalid.stderr)
+
+    def test_a_reader_of_its_lines_who_goes_away_does_not_take_it_along(self):
+        running = Running(self.directory, arguments=["--json"])
+        running.process.stdout.close()
+        for limit in (5, 6, 7):
+            self.assertEqual(running.run("set", "checkout", "--limit", str(limit), "--reason", "r").returncode, 0)
+        time.sleep(0.5)  # two rounds of its loop: they write what happened
+        self.assertEqual(running.limit(), 7)
+        running.process.send_signal(signal.SIGTERM)
+        self.assertEqual(running.process.wait(20), 0)
+
+    def test_a_bulkhead_may_have_the_name_of_a_command(self):
+        running = Running(self.directory, text=FILE.replace("reports", "top"))
+        self.assertIn("max_concurrent", running.run("status", "top").stdout)
+        self.assertEqual(running.run("set", "top", "--limit", "3", "--reason", "set").returncode, 0)
+        self.assertEqual(running.limit("top"), 3)
+        running.stop()
+
     def test_the_service_manager_is_told(self):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(self.directory + "/notify")
