@@ -64,6 +64,8 @@ class Shop {
         normal, 90, 40ms, 40ms);
     registry_.define_tenants(
         {.name = "partners", .each = {.max_concurrent = 3, .max_queue = 2}, .max_tenants = 3});
+    for (const char* const first : {"acme", "globex", "initech"})
+      static_cast<void>(registry_.tenant("partners", first));  // the others find no room
   }
 
   bulkhead::Registry& registry() { return registry_; }
