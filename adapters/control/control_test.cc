@@ -220,6 +220,22 @@ TEST(Control, EveryChangeAndEveryDenialIsInTheAuditFile) {
   EXPECT_EQ(lines[1].at("actor").as_string(), "vera");
 }
 
+TEST(Control, AnAuditFileThatIsMovedAwayIsBegunAnew) {
+  World w;
+  const std::string path = w.options.audit_file;
+  EXPECT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "reason": "spring"})").status, 200);
+  std::filesystem::rename(path, path + ".1");
+  EXPECT_EQ(w.put("/v1/overrides/db", R"({"limit": 4, "reason": "summer"})").status, 200);
+  const auto text = [](const std::string& file) {
+    std::ifstream in(file);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_NE(text(path + ".1").find("spring"), std::string::npos);
+  EXPECT_EQ(text(path + ".1").find("summer"), std::string::npos);
+  EXPECT_NE(text(path).find("summer"), std::string::npos);
+  EXPECT_EQ(text(path).find("spring"), std::string::npos);
+}
+
 TEST(Control, EveryEventIsToldToTheProgramInOrderAndWhatThatThrowsIsSwallowed) {
   std::vector<json::object> told;
   {
@@ -309,6 +325,33 @@ TEST(Control, TheStreamSendsFramesAndIsBounded) {
   const std::size_t data = text.find("data: ") + 6;
   const json::value frame = json::parse(text.substr(data, text.find('\n', data) - data));
   EXPECT_EQ(frame.at("bulkheads").as_array().size(), 3u);
+}
+
+TEST(Control, ABreakerThatOpensAgainWithinASecondIsAnEventToo) {
+  World w;
+  w.add({.name = "quick",
+         .max_concurrent = 5,
+         .breaker =
+             BreakerOptions{.window_calls = 10, .minimum_calls = 2, .open_for = 1s, .half_open_calls = 1},
+         .clock = &w.clock});
+  Core core(w.plant(), {.clock = &w.clock});
+  const auto fail = [&] {
+    auto call = w["quick"].try_acquire();
+    if (call) call->finish(CallVerdict::failure);
+    return call.has_value();
+  };
+  core.observer.second();
+  EXPECT_TRUE(fail() && fail());
+  core.observer.second();
+  w.clock.advance(2s);
+  EXPECT_TRUE(fail());  // the probe
+  core.observer.second();
+  core.observer.second();  // nothing more
+  std::vector<std::string> told;
+  for (const Entry& e : core.journal.list({}))
+    if (e.kind == "breaker") told.push_back(e.text);
+  EXPECT_EQ(told, (std::vector<std::string>{"breaker closed -> open (failure_rate)",
+                                            "breaker open -> half_open -> open (probes_failed)"}));
 }
 
 TEST(Control, HistoryRemembersThePeakOfEachSecond) {

@@ -1,6 +1,7 @@
 #include "journal.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <ctime>
 #include <system_error>
+#include <utility>
 
 #include "message.h"
 
@@ -30,6 +32,22 @@ std::string rfc3339(WallTime time) {
                 utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, static_cast<int>(ms % 1000));
   return text;
 }
+
+namespace {
+
+int open_to_append(const std::string& path) noexcept {
+  return ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+}
+
+// False also if nobody can tell: then what is open is written to.
+bool is_elsewhere(int file, const std::string& path) noexcept {
+  struct stat open{}, there{};
+  if (::fstat(file, &open) != 0) return false;
+  if (::stat(path.c_str(), &there) != 0) return errno == ENOENT;
+  return open.st_ino != there.st_ino || open.st_dev != there.st_dev;
+}
+
+}  // namespace
 
 json::object Entry::event() const {
   return {{"id", id},    {"time", unix_seconds(at)}, {"kind", kind}, {"bulkhead", bulkhead}, {"actor", actor},
@@ -53,9 +71,9 @@ json::object Entry::all() const {
   return o;
 }
 
-Journal::Journal(const std::string& audit_file, Tell tell) : tell_(std::move(tell)) {
+Journal::Journal(const std::string& audit_file, Tell tell) : path_(audit_file), tell_(std::move(tell)) {
   if (audit_file.empty()) return;
-  file_ = ::open(audit_file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+  file_ = open_to_append(path_);
   if (file_ < 0)
     throw std::system_error(errno, std::generic_category(),
                             "control: cannot open audit_file \"" + audit_file + '"');
@@ -72,6 +90,9 @@ Journal::~Journal() {
 
 void Journal::write(const Entry& entry, bool to_disk) {
   if (file_ < 0 || !entry.audit) return;
+  if (is_elsewhere(file_, path_)) {  // rotated
+    if (const int fresh = open_to_append(path_); fresh >= 0) ::close(std::exchange(file_, fresh));
+  }
   const std::string line = text_of(entry.audited()) + '\n';
   // One write for one line: with O_APPEND lines do not mix, and one that is torn off is the last.
   [[maybe_unused]] const auto written = ::write(file_, line.data(), line.size());

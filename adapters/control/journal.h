@@ -1,6 +1,7 @@
 // journal.h - what happened: events for people, and the audit log of changes and denials.
 //
-// The last thousand are kept in memory; audit entries also go to a file, as JSON lines, if there is one, and all to `tell`.
+// The last thousand are kept in memory; audit entries also go to a file, as JSON lines, if there is one, and all to `tell`. A
+// file that was moved away, as log rotation does, is begun anew.
 // Threads: any.
 #pragma once
 
@@ -72,6 +73,7 @@ class Journal {
   std::uint64_t last_id_ = 0;
   std::chrono::steady_clock::time_point denial_second_{};
   std::size_t denials_ = 0, suppressed_ = 0;
+  const std::string path_;
   int file_ = -1;
   const Tell tell_;
 };

@@ -44,6 +44,19 @@ bool refuses(const BreakerSnapshot& breaker) noexcept {
          (breaker.mode == BreakerMode::automatic && breaker.state == BreakerState::open);
 }
 
+// "open -> half_open -> open": probes can fail within less than the second between two looks. Empty: nothing changed.
+std::string path_between(const BreakerSnapshot& before, const BreakerSnapshot& now) {
+  const auto entered = [&](BreakerState state) {
+    return now.entered[static_cast<std::size_t>(state)] > before.entered[static_cast<std::size_t>(state)];
+  };
+  if (now.generation == before.generation || (now.state == before.state && !entered(now.state))) return "";
+  std::string path(to_string(before.state));
+  for (const BreakerState between : {BreakerState::closed, BreakerState::open, BreakerState::half_open})
+    if (between != now.state && between != before.state && entered(between))
+      path += " -> " + std::string(to_string(between));
+  return path + " -> " + std::string(to_string(now.state));
+}
+
 json::value breaker_json(const BreakerSnapshot& b, Clock& clock) {
   json::object o{{"state", to_string(b.state)},
                  {"mode", to_string(b.mode)},
@@ -139,12 +152,11 @@ void Observer::glance() {
 
 void Observer::tell_changes(const RegistrySnapshot::Entry& entry, Row& row) {
   const auto& now = entry.now.breaker;
-  if (now && row.breaker && now->generation != row.breaker->generation && now->state != row.breaker->state)
-    journal_.add({.kind = "breaker",
-                  .bulkhead = entry.name,
-                  .text = "breaker " + std::string(to_string(row.breaker->state)) + " -> " +
-                          std::string(to_string(now->state)) + " (" + std::string(to_string(now->reason)) +
-                          ')'});
+  if (now && row.breaker)
+    if (const std::string path = path_between(*row.breaker, *now); !path.empty())
+      journal_.add({.kind = "breaker",
+                    .bulkhead = entry.name,
+                    .text = "breaker " + path + " (" + std::string(to_string(now->reason)) + ')'});
   row.breaker = now;
   const std::uint32_t limit = entry.now.gate.max_concurrent;
   if (!entry.now.adaptive || row.told_limit == 0) {
