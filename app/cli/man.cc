@@ -103,11 +103,14 @@ not allowed
 .SH ENVIRONMENT
 .TP
 .B BULKHEAD_ADMIN
-The control plane: a socket's path, or http://host:port. Without it and without \fB\-\-admin\fR: /run/bulkhead/admin.sock, then
+The control plane: a socket's path, http://host:port or https://host:port. Without it and without \fB\-\-admin\fR: /run/bulkhead/admin.sock, then
 http://127.0.0.1:9920.
 .TP
 .B BULKHEAD_TOKEN
 The token for changes over TCP.
+.TP
+.B SSL_CERT_FILE
+Authorities to trust with https instead of the system's.
 .TP
 .B NO_COLOR
 If set, no colours.

@@ -16,6 +16,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "app/client/tls.h"
+
 namespace bulkhead::client {
 namespace {
 
@@ -97,32 +99,41 @@ Admin Admin::at(const std::string& where, const std::string& token) {
     admin.socket_path_ = rest;
     return admin;
   }
-  if (!rest.starts_with("http://"))
-    throw std::invalid_argument(
-        fmt::format("--admin \"{}\" is not a path, unix:PATH or http://host:port", admin.where_));
-  rest.remove_prefix(7);
+  admin.tls_ = rest.starts_with("https://");
+  if (!admin.tls_ && !rest.starts_with("http://"))
+    throw std::invalid_argument(fmt::format(
+        "--admin \"{}\" is not a path, unix:PATH, http://host:port or https://host:port", admin.where_));
+  rest.remove_prefix(admin.tls_ ? 8 : 7);
   rest = rest.substr(0, rest.find('/'));
   const std::size_t colon = rest.rfind(':');
   const std::size_t bracket = rest.rfind(']');
   const bool has_port =
       colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket);
   admin.host_ = rest.substr(0, has_port ? colon : rest.size());
-  admin.port_ = has_port ? rest.substr(colon + 1) : "80";
+  admin.port_ = has_port ? rest.substr(colon + 1) : admin.tls_ ? "443" : "80";
   return admin;
+}
+
+std::string Admin::send(const std::string& request, std::string& trouble) const {
+  std::string bare = host_;
+  if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
+  if (tls_) return ask_over_tls(bare, port_, request, trouble);
+  const Fd fd = socket_path_.empty() ? connect_tcp(bare, port_) : connect_local(socket_path_);
+  const timeval patience{10, 0};
+  std::string answer;
+  if (fd.get() < 0 || ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
+      !send_all(fd.get(), request)) {
+    trouble = std::strerror(errno);
+    return answer;
+  }
+  char buffer[16384];
+  for (ssize_t n; (n = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;)
+    answer.append(buffer, static_cast<std::size_t>(n));
+  return answer;
 }
 
 Reply Admin::ask(const Question& q) const {
   const bool local = !socket_path_.empty();
-  std::string bare = host_;
-  if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
-  const Fd fd = local ? connect_local(socket_path_) : connect_tcp(bare, port_);
-  Reply reply;
-  if (fd.get() < 0) {
-    reply.trouble = std::strerror(errno);
-    return reply;
-  }
-  const timeval patience{10, 0};
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   std::string text =
       fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: application/json\r\n", q.method,
                   q.path, local ? "localhost" : host_ + ':' + port_);
@@ -130,21 +141,19 @@ Reply Admin::ask(const Question& q) const {
   if (!q.if_match.empty()) text += fmt::format("If-Match: {}\r\n", q.if_match);
   if (!q.body.empty())
     text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", q.body.size());
-  std::string answer;
-  if (!send_all(fd.get(), text + "\r\n" + q.body)) {
-    reply.trouble = std::strerror(errno);
-    return reply;
-  }
-  char buffer[16384];
-  for (ssize_t n; (n = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;)
-    answer.append(buffer, static_cast<std::size_t>(n));
+  Reply reply;
+  const std::string answer = send(text + "\r\n" + q.body, reply.trouble);
+  if (!reply.trouble.empty()) return reply;
   const std::size_t end = answer.find("\r\n\r\n");
-  if (!answer.starts_with("HTTP/1.1 ") || end == std::string::npos) {
+  const std::string_view head = std::string_view(answer).substr(0, end == answer.npos ? 0 : end + 2);
+  const std::string length = header(head, "Content-Length");
+  if (!head.starts_with("HTTP/1.1 ") ||
+      (!length.empty() && length != std::to_string(answer.size() - end - 4))) {
     reply.trouble = "what answers there is no control plane, or it did not answer in time";
     return reply;
   }
   std::from_chars(answer.data() + 9, answer.data() + 12, reply.status);
-  reply.etag = header(std::string_view(answer).substr(0, end + 2), "ETag");
+  reply.etag = header(head, "ETag");
   reply.body = answer.substr(end + 4);
   return reply;
 }
@@ -187,6 +196,11 @@ std::string Reply::explain() const {
   out += '\n';
   const auto* const errors = problem.is_object() ? problem.get_object().if_contains("errors") : nullptr;
   if (!errors || !errors->is_array()) return out;
+  if (errors->get_array().size() == 1) {  // the detail is about that one: no need to say it twice
+    const boost::json::value& only = errors->get_array().front();
+    const std::string hint = text(only, "hint");
+    return out + (hint.empty() ? "" : fmt::format("  {}\n", hint));
+  }
   for (const auto& error : errors->get_array()) {
     const std::string pointer = text(error, "pointer"), hint = text(error, "hint");
     std::string line;

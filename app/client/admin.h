@@ -1,4 +1,4 @@
-// admin.h - speaks to a control plane: over its unix socket, or http://host:port.
+// admin.h - speaks to a control plane: over its unix socket, http://host:port or https://host:port.
 //
 //   Admin admin = Admin::at("", "");                      // $BULKHEAD_ADMIN, the usual socket, or the usual port
 //   Reply reply = admin.ask({"GET", "/v1/snapshot"});
@@ -33,13 +33,17 @@ struct Reply {
 
 class Admin {
  public:
-  // `where`: a path, "unix:PATH" or "http://host:port"; "": as above. std::invalid_argument if it is none of these.
+  // `where`: a path, "unix:PATH", "http://host:port" or https; "": as above. std::invalid_argument if it is none of these.
   static Admin at(const std::string& where, const std::string& token);
 
   Reply ask(const Question& question) const;
   const std::string& where() const noexcept { return where_; }
 
  private:
+  // The answer as it came; empty if `trouble` says why there is none.
+  std::string send(const std::string& request, std::string& trouble) const;
+
+  bool tls_ = false;
   std::string where_, socket_path_, host_, port_, token_;
 };
 

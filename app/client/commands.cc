@@ -29,7 +29,13 @@ Admin admin_of(const ClientOptions& o) { return Admin::at(o.admin, o.token); }
 void say(std::string_view text) { cli::write_all(STDOUT_FILENO, text); }
 
 int failed(const ClientOptions& o, const Reply& reply, const Admin& admin) {
-  if (o.json && reply.status != 0) say(reply.body);
+  if (o.json)
+    say(reply.status != 0 ? reply.body
+                          : json::serialize(json::object{{"type", "urn:bulkhead:problem:unreachable"},
+                                                         {"title", "Nobody answers"},
+                                                         {"status", 0},
+                                                         {"detail", admin.where() + ": " + reply.trouble}}) +
+                                '\n');
   if (reply.status == 0)
     fmt::print(
         stderr,
@@ -388,7 +394,7 @@ void Commands::add(CLI::App& app, const char* name, const char* about,
   options(*command);
   command
       ->add_option("--admin", o_.admin,
-                   "The control plane: a socket's path, or http://host:port; also BULKHEAD_ADMIN")
+                   "The control plane: a socket's path, http(s)://host:port; also BULKHEAD_ADMIN")
       ->type_name("URL");
   command->add_option("--token", o_.token, "For TCP; better in BULKHEAD_TOKEN, where others cannot see it")
       ->type_name("TOKEN")

@@ -5,7 +5,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <chrono>
-#include <optional>
+#include <utility>
 
 #include "app/cli/terminal.h"
 #include "app/client/admin.h"
@@ -32,7 +32,8 @@ class Top {
       for (const auto until = steady_clock::now() + milliseconds(1000); steady_clock::now() < until;) {
         draw();
         if (cli::CatchSignals::caught() != 0) return 0;
-        const char key = cli::FullScreen::wait_for_key(milliseconds(200));
+        const char key = next_key_ != 0 ? std::exchange(next_key_, '\0')
+                                        : cli::FullScreen::wait_for_key(milliseconds(200));
         if (key != 0 && !press(key)) return 0;
       }
     }
@@ -56,8 +57,18 @@ class Top {
     for (const Row& row : view_.rows)
       if (row.name.find(filter_) != std::string::npos) shown.push_back(row);
     sort_rows(shown, sort_);
+    // The bulkhead stays selected, wherever it moves to; if it is gone, the place.
+    const auto same = std::ranges::find(shown, selected_name_, &Row::name);
+    if (same != shown.end()) selected_ = static_cast<std::size_t>(same - shown.begin());
     selected_ = shown.empty() ? 0 : std::min(selected_, shown.size() - 1);
+    if (!shown.empty()) selected_name_ = shown[selected_].name;
     return shown;
+  }
+
+  void select(int by) {
+    const std::vector<Row> shown = rows();
+    if (shown.empty() || (by < 0 && selected_ == 0) || (by > 0 && selected_ + 1 == shown.size())) return;
+    selected_name_ = shown[by > 0 ? selected_ + 1 : selected_ - 1].name;
   }
 
   void draw() {
@@ -73,12 +84,18 @@ class Top {
                 : cli::paint(style_, cli::Paint::bold_red,
                              fmt::format(" {:.0f} s old: {}", age, trouble_.substr(0, trouble_.find('\n')))) +
                       "\n";
-    std::vector<std::string> lines = table(style_, shown, size.columns, selected_);
-    if (lines.size() > size.rows - std::min<std::size_t>(size.rows, 4))
-      lines.resize(size.rows - std::min<std::size_t>(size.rows, 4));
-    for (const std::string& line : lines) text += line + '\n';
+    const std::vector<std::string> lines = table(style_, shown, size.columns, selected_);
+    const std::size_t room =
+        std::max<std::size_t>(size.rows, 6) - 5;  // head, trouble, heading, a blank, foot
+    first_ = std::clamp(first_, selected_ - std::min(selected_, room - 1), selected_);
+    first_ = std::min(first_, shown.size() - std::min(shown.size(), room));
+    text += lines.front() + '\n';
+    for (std::size_t i = first_; i < std::min(shown.size(), first_ + room); ++i) text += lines[i + 1] + '\n';
     if (shown.empty()) text += filter_.empty() ? " There is no bulkhead yet.\n" : " No name contains that.\n";
     text += "\n " + foot();
+    if (shown.size() > room)
+      text +=
+          fmt::format("  ({} to {} of {})", first_ + 1, std::min(shown.size(), first_ + room), shown.size());
     screen_.draw(text);
   }
 
@@ -86,7 +103,7 @@ class Top {
     if (typing_ == Typing::filter) return "filter: " + typed_ + "_";
     if (typing_ == Typing::reason)
       return fmt::format("{}: limit {} -> {} for 15m; reason: {}_", target_, from_, to_, typed_);
-    return message_.empty() ? "q quit  s sort  / filter  j k select  + - resize" : message_;
+    return message_.empty() ? "q quit  s sort  / filter  j k or arrows select  + - resize" : message_;
   }
 
   void begin_resize(int direction) {
@@ -94,7 +111,7 @@ class Top {
     if (shown.empty()) return;
     const Row& row = shown[selected_];
     target_ = row.name;
-    from_ = row.configured_limit;
+    from_ = row.limit;
     const std::uint64_t step = std::max<std::uint64_t>(1, from_ / 10);
     to_ = direction > 0 ? from_ + step : std::max<std::uint64_t>(1, from_ - std::min(from_, step));
     typing_ = Typing::reason;
@@ -114,7 +131,21 @@ class Top {
     typing_ = Typing::nothing;
   }
 
+  // An arrow comes as three: escape, [ and a letter. Others of that kind are swallowed.
+  char arrow() {
+    if (const char next = cli::FullScreen::wait_for_key(milliseconds(20)); next != '[') {
+      next_key_ = next;
+      return kEscape;
+    }
+    const char which = cli::FullScreen::wait_for_key(milliseconds(20));
+    return which == 'A' ? 'k' : which == 'B' ? 'j' : '\0';
+  }
+
   bool press(char key) {  // false: leave
+    if (key == kEscape) {
+      key = arrow();
+      if (key != kEscape && typing_ != Typing::nothing) return true;
+    }
     if (typing_ != Typing::nothing) {
       if (key == kEnter || key == '\n')
         finish_typing();
@@ -144,10 +175,10 @@ class Top {
         typing_ = Typing::filter, typed_ = filter_;
         break;
       case 'j':
-        ++selected_;
+        select(1);
         break;
       case 'k':
-        selected_ -= selected_ > 0;
+        select(-1);
         break;
       case '+':
       case '=':
@@ -169,7 +200,9 @@ class Top {
   steady_clock::time_point seen_ = steady_clock::now();
   std::string trouble_, filter_, typed_, message_, target_;
   std::uint64_t from_ = 0, to_ = 0;
-  std::size_t selected_ = 0;
+  char next_key_ = 0;  // read to see whether it belongs to an arrow
+  std::string selected_name_;
+  std::size_t selected_ = 0, first_ = 0;  // rows: the selected one, the topmost on the screen
   SortBy sort_ = SortBy::name;
   Typing typing_ = Typing::nothing;
 };

@@ -142,7 +142,7 @@ constexpr Column kColumns[] = {{"BULKHEAD", 18, true, 0}, {"STATE", 9, true, 0},
                                {"RUNNING", 9, false, 0},  {"LINE", 8, false, 0},  {"CALLS/S", 8, false, 0},
                                {"REJ/S", 7, false, 0},    {"REJ %", 6, false, 3}, {"WAIT P99", 9, false, 2},
                                {"P50", 8, false, 2},      {"P99", 8, false, 0},   {"BREAKER", 13, true, 1},
-                               {"OVERRIDE", 30, true, 5}};
+                               {"OVERRIDE", 24, true, 5}};  // the last one gets what is left
 
 Paint state_paint(std::string_view state) {
   if (state == "ok") return Paint::green;
@@ -217,6 +217,7 @@ std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& 
   for (int drop = 1; drop <= 5 && total() > columns; ++drop)
     for (std::size_t i = 0; i < widths.size(); ++i)
       if (kColumns[i].dropped == drop) widths[i] = 0;
+  if (widths[12] > 0 && total() < columns) widths[12] += columns - total();
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string out = " ";
     for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -224,6 +225,7 @@ std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& 
       const std::string cell = cli::clip(cells[i], widths[i]);
       out += (kColumns[i].left ? cli::pad_right(cell, widths[i]) : cli::pad_left(cell, widths[i])) + ' ';
     }
+    out.erase(out.find_last_not_of(' ') + 1);
     return out;
   };
   std::vector<std::string> lines, heading;

@@ -233,8 +233,8 @@ std::string explain_last_run(const std::string& audit_file) {
       return member && member->is_string() ? std::string(member->get_string()) : std::string();
     };
     const std::string kind = text("kind"), target = text("target");
-    if (kind == "start") running = true, in_force.clear();
-    if (kind == "stop") running = false;
+    if (kind == "start") in_force.clear();
+    running = kind != "stop";  // its start may be in a file that was rotated away
     const bool begins = kind == "override" || kind == "drain";
     if (!begins && kind != "revert" && kind != "expired" && kind != "resume") continue;
     // What it is about (limit, mode, draining) is told by what it became; nothing: all of a bulkhead that is gone.

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import program
-from servers import Demo, ask
+from servers import Case, Demo, Running, ask
 
 
 class Interface(unittest.TestCase):
@@ -58,7 +58,7 @@ class Commands(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("limit 50 -> 7 for 2 m: trying", done.stdout)
             self.assertEqual(demo.get("/v1/bulkheads/checkout")["limit"], 7)
-            self.assertIn("limit 50->7", demo.run("status", "checkout").stdout)
+            self.assertRegex(demo.run("status", "checkout").stdout, r"limit 50->7, unix:\w+, \d+[ms] left\n")  # not cut off
             self.assertEqual(demo.run("drain", "admin", "--reason", "test").returncode, 0)
             self.assertEqual(demo.run("breaker", "open", "checkout", "--reason", "test").returncode, 0)
             self.assertEqual(json.loads(demo.run("status", "checkout", "--json").stdout)["breaker"]["mode"], "forced_open")
@@ -183,6 +183,32 @@ class Top(unittest.TestCase):
             self.assertEqual(demo.get("/v1/bulkheads/checkout")["limit"], 55)
             terminal.keys("q")
             terminal.shows("left with 0")
+
+
+class TopOfMany(Case):
+    def test_the_table_scrolls_and_what_is_selected_stays_selected(self):
+        names = [f"b{i:02}" for i in range(60)]
+        running = Running(self.directory, text="version: 1\nbulkheads:\n" + "".join(f"  {n}: {{max_concurrent: 20}}\n" for n in names)
+                          + f"control: {{unix_socket: {self.directory}/admin.sock}}\n")
+        with Terminal(self, f"{program.PROGRAM} top --admin {running.socket}") as terminal:  # 30 lines
+            terminal.shows("(1 to 25 of 60)")
+            for _ in range(20):
+                terminal.keys("j", "Down")
+            screen = terminal.shows(">b40", without="b10")
+            self.assertIn("(17 to 41 of 60)", screen)
+            terminal.keys("Up")
+            terminal.shows(">b39")
+            terminal.keys("+")
+            terminal.shows("b39: limit 20 -> 22 for 15m; reason:")
+            terminal.keys("Up", "first", "Enter")
+            terminal.shows("b39: limit 20 -> 22", without="reason:")
+            self.assertEqual(running.ask("GET", "/v1/overrides")[1]["overrides"][0]["overrides"][0]["reason"], "first")
+            terminal.keys("+")
+            terminal.shows("b39: limit 22 -> 24 for 15m; reason:")  # from what is in force
+            terminal.keys("Escape")
+            terminal.keys("q")
+            terminal.shows("left with 0")
+        running.stop()
 
 
 class Keys(unittest.TestCase):

@@ -260,7 +260,18 @@ class Life(Case):
         self.assertEqual(curl("-H", "Authorization: Bearer secret"), "200")
         plain = subprocess.run(["curl", "-sS", f"http://localhost:{port}/livez"], capture_output=True, text=True, timeout=30)
         self.assertNotEqual(plain.returncode, 0)
+
+        def status(host="localhost", token="secret", trusted=certificate):
+            return program.run("status", "--admin", f"https://{host}:{port}", SSL_CERT_FILE=trusted, BULKHEAD_TOKEN=token)
+        self.assertEqual(status().returncode, 0, status().stderr)
+        self.assertIn("db", status().stdout)
+        self.assertEqual(status(token="other").returncode, 6)
+        for untrusted in (status(trusted="/dev/null"), status(host="127.0.0.1")):  # nobody vouches for it; it is another's
+            self.assertEqual((untrusted.returncode, untrusted.stdout), (4, ""))
+            self.assertIn("its certificate is not trusted", untrusted.stderr)
         self.assertEqual(running.stop(), 0)
+        gone = program.run("status", "--json", "--admin", f"https://localhost:{port}")
+        self.assertEqual((gone.returncode, json.loads(gone.stdout)["type"]), (4, "urn:bulkhead:problem:unreachable"))
 
     def test_what_cannot_run_says_why(self):
         path = self.directory + "/bad.yaml"

@@ -1,0 +1,13 @@
+// tls.h - one request over TLS. Whom to trust is OpenSSL's business: the system's authorities, or SSL_CERT_FILE's.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace bulkhead::client {
+
+// The whole answer, until the server closes, or "" with the reason in `trouble`. Ten seconds in all.
+std::string ask_over_tls(const std::string& host, const std::string& port, std::string_view request,
+                         std::string& trouble);
+
+}  // namespace bulkhead::client
