@@ -43,8 +43,7 @@ await page.locator('#dialog').getByLabel('New limit').fill('4');
 await page.locator('#dialog').getByLabel('Reason').fill('provider asks for less');
 await shot(page, 'resize');
 await page.keyboard.press('Escape');
-await page.locator('#groups-panel').scrollIntoViewIfNeeded();
-await page.locator('#events-panel').scrollIntoViewIfNeeded();
+await page.locator('#foot').scrollIntoViewIfNeeded();
 await wait(1500);
 await shot(page, 'panels');
 
