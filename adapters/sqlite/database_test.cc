@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -11,6 +10,7 @@
 
 #include "bulkhead/metrics.h"
 #include "bulkhead/registry.h"
+#include "tests/support/temp_directory.h"
 
 namespace bulkhead::sqlite {
 namespace {
@@ -26,16 +26,12 @@ const std::string kSlow =
 
 class SqliteDatabase : public testing::Test {
  protected:
-  SqliteDatabase() {
-    std::string name = (std::filesystem::temp_directory_path() / "bulkhead_sqlite_XXXXXX").string();
-    dir_ = mkdtemp(name.data());
-  }
-  ~SqliteDatabase() override { std::filesystem::remove_all(dir_); }
   DatabaseOptions options() const {
     return {
         .name = "shop", .path = (dir_ / "shop.db").string(), .readers = 3, .reader_gate = {.max_queue = 16}};
   }
-  std::filesystem::path dir_;
+  const tests::TempDirectory temporary_;
+  const std::filesystem::path& dir_ = temporary_.path();
 };
 
 TEST_F(SqliteDatabase, ValuesRowsAndErrors) {

@@ -9,13 +9,14 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+
+#include "tests/support/temp_directory.h"
 
 namespace bulkhead::watch {
 namespace {
@@ -26,15 +27,7 @@ using testing::Contains;
 
 class FileWatchTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "bulkhead-watch-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    dir_ = fs::canonical(name);
-  }
-  void TearDown() override {
-    watch_.reset();
-    fs::remove_all(dir_);
-  }
+  void TearDown() override { watch_.reset(); }
 
   static void write(const fs::path& path, std::string_view text) { std::ofstream(path) << text; }
   static std::string read(const fs::path& path) {
@@ -67,7 +60,9 @@ class FileWatchTest : public testing::Test {
     return changes_;
   }
 
-  fs::path dir_, path_;
+  const tests::TempDirectory temporary_;
+  const fs::path& dir_ = temporary_.path();
+  fs::path path_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string seen_ = "nothing";

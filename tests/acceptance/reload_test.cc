@@ -1,13 +1,11 @@
 // A process that follows its configuration file: real files, the real parser, the real watch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -17,6 +15,7 @@
 #include "adapters/watch/file_watch.h"
 #include "adapters/yaml/yaml.h"
 #include "bulkhead/live_config.h"
+#include "tests/support/temp_directory.h"
 
 namespace bulkhead {
 namespace {
@@ -35,9 +34,6 @@ std::string shop(int limit) {
 class ReloadTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "bulkhead-reload-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    dir_ = name;
     publish("..v1", shop(10));
     fs::create_symlink("..data/shop.yaml", file());
     live_.emplace(registry_,
@@ -57,10 +53,7 @@ class ReloadTest : public testing::Test {
                                            .on_tick = [this] { live_->expire(); },
                                            .tick = 1ms});
   }
-  void TearDown() override {
-    watch_.reset();
-    fs::remove_all(dir_);
-  }
+  void TearDown() override { watch_.reset(); }
 
   fs::path file() const { return dir_ / "shop.yaml"; }
   // As the kubelet swaps a ConfigMap.
@@ -79,7 +72,8 @@ class ReloadTest : public testing::Test {
   std::uint32_t limit() { return registry_.get("db")->snapshot().gate.max_concurrent; }
 
   Registry registry_;
-  fs::path dir_;
+  const tests::TempDirectory temporary_;
+  const fs::path& dir_ = temporary_.path();
   std::mutex mutex_;
   std::condition_variable told_;
   ConfigEvent last_;
