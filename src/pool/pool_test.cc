@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bulkhead/manual_clock.h"
+#include "tests/support/stuck.h"
 
 namespace bulkhead {
 namespace {
@@ -19,18 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Work that stays until told to go.
-struct Stuck {
-  std::binary_semaphore begun{0}, go{0};
-  auto work() {
-    return [this] {
-      begun.release();
-      go.acquire();
-      return 1;
-    };
-  }
-};
+using tests::Stuck;
 
 void until(const auto& condition) {
   while (!condition()) std::this_thread::yield();

@@ -9,13 +9,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <semaphore>
 #include <set>
-#include <source_location>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -26,6 +23,7 @@
 #include "bulkhead/pool.h"
 #include "pool/patience.h"
 #include "tests/support/sync_points.h"
+#include "tests/support/until.h"
 
 namespace bulkhead {
 namespace {
@@ -33,17 +31,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
-
-// Waits for what another thread is about to do. The time only keeps a broken build from hanging.
-void until(const auto& holds, std::source_location where = std::source_location::current()) {
-  const auto give_up = std::chrono::steady_clock::now() + 60s;
-  while (!holds()) {
-    std::this_thread::yield();
-    if (std::chrono::steady_clock::now() < give_up) continue;
-    std::fprintf(stderr, "%s:%u: this never happened\n", where.file_name(), where.line());
-    std::abort();
-  }
-}
+using tests::until;
 
 std::string thread_name() {
   char text[16] = {};

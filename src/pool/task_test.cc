@@ -7,13 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <coroutine>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
-#include <semaphore>
-#include <source_location>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -22,34 +18,15 @@
 
 #include "bulkhead/manual_clock.h"
 #include "bulkhead/pool.h"
+#include "tests/support/stuck.h"
+#include "tests/support/until.h"
 
 namespace bulkhead {
 namespace {
 
 using namespace std::chrono_literals;
-
-// Waits for what another thread is about to do. The time only keeps a broken build from hanging.
-void until(const auto& holds, std::source_location where = std::source_location::current()) {
-  const auto give_up = std::chrono::steady_clock::now() + 60s;
-  while (!holds()) {
-    std::this_thread::yield();
-    if (std::chrono::steady_clock::now() < give_up) continue;
-    std::fprintf(stderr, "%s:%u: this never happened\n", where.file_name(), where.line());
-    std::abort();
-  }
-}
-
-// Work that stays until told to go; declare it before the pool.
-struct Stuck {
-  std::binary_semaphore begun{0}, go{0};
-  auto work() {
-    return [this] {
-      begun.release();
-      go.acquire();
-      return 1;
-    };
-  }
-};
+using tests::Stuck;
+using tests::until;
 
 // Starts at once; dies with this object, wherever it is suspended.
 class Coroutine {

@@ -15,8 +15,6 @@
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -29,6 +27,7 @@
 
 #include "bulkhead/gate.h"
 #include "bulkhead/manual_clock.h"
+#include "tests/support/until.h"
 
 namespace bulkhead {
 
@@ -36,18 +35,6 @@ inline void PrintTo(Reason reason, std::ostream* out) { *out << to_string(reason
 inline void PrintTo(Priority priority, std::ostream* out) { *out << to_string(priority); }
 
 namespace tests {
-
-// Waits for what another thread is about to do. The time only keeps a broken build from hanging.
-template <class F>
-void until(F&& holds, std::source_location where = std::source_location::current()) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!holds()) {
-    std::this_thread::yield();
-    if (std::chrono::steady_clock::now() < give_up) continue;
-    std::fprintf(stderr, "%s:%u: this never happened\n", where.file_name(), where.line());
-    std::abort();
-  }
-}
 
 // Until n calls are in line, and have come to rest there: a call shows a moment before its place is
 // final, which is when the gate's lock is free again. A drain that does not wait takes that lock
