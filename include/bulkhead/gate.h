@@ -110,6 +110,7 @@ class Completions;
 class Backing;
 class MemberGate;
 class Meter;
+class ResourceCore;
 struct Membership;
 }  // namespace detail
 
@@ -202,6 +203,7 @@ class Gate {
   friend class detail::Frame;
   friend class detail::Completions;
   friend class detail::MemberGate;
+  friend class detail::ResourceCore;
   using Turnstile = detail::Turnstile<detail::StdPlatform>;
   using Waiter = Turnstile::Waiter;
   using Wakes = Turnstile::Wakes;

@@ -52,6 +52,7 @@ ResourceCore::ResourceCore(ResourceSettings settings, ResourceOperations operati
       random_(settings_.seed),
       own_gate_(settings_.on ? nullptr : std::make_unique<Gate>(gate_options(settings_))),
       gate_(settings_.on ? *settings_.on : *own_gate_) {
+  if (own_gate_) idle_.live_in(own_gate_->turnstile_.beside());
   at = no_deadline;
   if (settings_.histograms) times_ = std::make_unique<Times>();
   if (budget_) budget_->state_->add(*this);

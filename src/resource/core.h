@@ -7,7 +7,7 @@
 //      So it exceeds `max` only after a shrink, and then nothing is opened until it no longer does.
 //  R2  A slot has one owner: the stack of idle ones, the list of doomed ones, or whoever took it from
 //     there. Only the owner
-//      touches anything in it but `next`, `state` and `lent_at`.
+//      touches anything in it but `rest`, `state` and `lent_at`.
 //  R3  Who wants a thing and finds none reads epoch_ first, looks again under mutex_, and then waits for epoch_ to change;
 //      it is changed after every event that could help: a thing pushed while somebody waits, a slot vacated, a failure.
 //  R4  A thing is pushed before the permit that covered it is released: who is admitted next finds it.

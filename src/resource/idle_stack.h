@@ -1,10 +1,15 @@
 // idle_stack.h - the slots of a pool, and the stack of those whose things are idle: the last in is the
 // first out.
 //
-// A lock-free stack of slot numbers. Its head carries a tag that grows with every change, so that a
-// compare-exchange is not fooled by a slot that left and came back. Slots are never freed while the
-// stack lives, so whoever reads `next` of one that has just been taken by somebody else reads nonsense,
-// not freed memory, and its compare-exchange fails.
+// A lock-free stack of slot numbers, whose two topmost stand in the head itself. So most pushes and pops are a
+// compare-exchange that reads nothing of a slot, whose line is in another core's cache as a rule; and since what
+// they write depends on the head alone, one that is fooled by slots that left and came back does no harm.
+//
+// Only what lies below those two is kept in a slot: the one that was pushed onto a full head has the old head in its
+// `rest`. That, and nothing else, can make a compare-exchange believe what is out of date, so the head carries a tag that
+// grows with every push that writes a `rest`. Slots are never freed while the stack lives, so whoever
+// reads the `rest` of one that has just been taken by somebody else reads nonsense, not freed memory, and its
+// compare-exchange fails.
 #pragma once
 
 #include <array>
@@ -19,7 +24,7 @@ namespace bulkhead::detail {
 enum class SlotState : std::uint8_t { vacant, opening, idle, lent, cleaning, closing };
 
 struct alignas(64) ResourceSlot {      // a line of its own: neighbours have different holders
-  std::atomic<std::uint32_t> next{0};  // number + 1 of the slot below; 0: none
+  std::atomic<std::uint32_t> rest{0};  // what lies below, as in the head; see IdleStack
   std::uint32_t number = 0;
   std::atomic<SlotState> state{SlotState::vacant};  // for snapshots; who owns the slot knows
   bool broken = false;
@@ -34,58 +39,83 @@ class IdleStack {
  public:
   static constexpr std::uint32_t kPerChunk = 64, kChunks = 160;
 
+  // What a head says without its tag: two numbers + 1, the topmost first, 0: none; and whether there is more below,
+  // in the `rest` of the lower one. 0 and nothing else: empty.
+  using Contents = std::uint32_t;
+
+  // Before the first use: the head is to be this word, which is 0. For one in a line that its users fetch anyway.
+  void live_in(std::atomic<std::uint64_t>& word) noexcept { head_ = &word; }
+
   // A thread that used this stack last begins with the head as it left it: the exchange then need not
   // wait for a load, and fetches the right one if it was wrong. What it left is believed only by the
   // exchange, so "empty" never is.
   ResourceSlot* pop() noexcept {
     Guess& guess = mine;
     std::uint64_t head = guess.stack == id_ ? guess.head : 0;
-    // Acquire: reads `next`.
-    if (static_cast<std::uint32_t>(head) == 0) head = head_.load(std::memory_order_acquire);
+    // Acquire: reads `rest`.
+    if (contents(head) == 0) head = head_->load(std::memory_order_acquire);
     for (;;) {
-      const auto top = static_cast<std::uint32_t>(head);
-      if (top == 0) return nullptr;
-      ResourceSlot& slot = at(top - 1);
-      // Relaxed: if it is out of date, so is the head, and the exchange says so. (With a guess: all that
-      // was pushed before this thread wrote that head happened before.)
-      const std::uint64_t next = tag_after(head) | slot.next.load(std::memory_order_relaxed);
+      if (contents(head) == 0) return nullptr;
+      ResourceSlot& slot = top(contents(head));
+      const std::uint64_t next = (head & ~kContents) | below(contents(head));
       // Acquire: what its last owner wrote into the slot. Every change of the head is a
       // read-modify-write, so this synchronises with all pushes before.
-      if (head_.compare_exchange_weak(head, next, std::memory_order_acquire)) {
+      if (head_->compare_exchange_weak(head, next, std::memory_order_acquire)) {
         guess = {id_, next};
         return &slot;
       }
+      // This one we get, most likely: its line may come while the exchange waits for the head's. (Not before the first
+      // exchange, where it may be another's who holds it.)
+      if (contents(head) != 0) __builtin_prefetch(&top(contents(head)), 1);
     }
   }
   void push(ResourceSlot& slot) noexcept {
     Guess& guess = mine;
-    guess = {id_,
-             push_chain(slot, slot, guess.stack == id_ ? guess.head : head_.load(std::memory_order_relaxed))};
+    std::uint64_t head =
+        guess.stack == id_ ? guess.head : head_->load(std::memory_order_relaxed);  // relaxed: only a guess
+    std::uint64_t now = 0;
+    do {
+      const Contents old = contents(head);
+      if (((old >> kBits) & kEntry) == 0) [[likely]]
+        now = (head & ~kContents) | (old & kMore) | ((old & kEntry) << kBits) | (slot.number + 1);
+      else
+        now = onto(slot, slot, head);
+      // seq_cst: the pusher then looks whether somebody waits or watches, who in turn look at the stack
+      // (R3, R5).
+    } while (!head_->compare_exchange_weak(head, now, std::memory_order_seq_cst));
+    guess = {id_, now};
   }
-  // `first` is above `last`, joined by their `next`.
+  // `first` is above `last`, joined by join().
   void push_chain(ResourceSlot& first, ResourceSlot& last) noexcept {
-    push_chain(first, last, head_.load(std::memory_order_relaxed));  // relaxed: only a guess
-  }
-  // All of them, the last in first.
-  ResourceSlot* take_all() noexcept {
-    std::uint64_t head = head_.load(std::memory_order_relaxed);  // relaxed: only a guess
-    while (!head_.compare_exchange_weak(head, tag_after(head), std::memory_order_acquire)) {
+    std::uint64_t head = head_->load(std::memory_order_relaxed);  // relaxed: only a guess
+    while (!head_->compare_exchange_weak(head, onto(first, last, head), std::memory_order_seq_cst)) {
     }
-    return slot_of(static_cast<std::uint32_t>(head));
   }
-  ResourceSlot* below(const ResourceSlot& slot) noexcept {
-    return slot_of(slot.next.load(std::memory_order_relaxed));  // by the owner
+  // By the owner of both: `upper` lies on `lower`.
+  static void join(ResourceSlot& upper, const ResourceSlot& lower) noexcept {
+    upper.rest.store(kMore | (lower.number + 1), std::memory_order_relaxed);  // relaxed: pushed with release
   }
-  bool empty() const noexcept {
-    return static_cast<std::uint32_t>(head_.load(std::memory_order_seq_cst)) == 0;
+  // All of them, for pop(Contents&).
+  Contents take_all() noexcept {
+    std::uint64_t head = head_->load(std::memory_order_relaxed);  // relaxed: only a guess
+    while (!head_->compare_exchange_weak(head, head & ~kContents, std::memory_order_acquire)) {
+    }
+    return contents(head);
   }
+  ResourceSlot* pop(Contents& taken) const noexcept {
+    if (taken == 0) return nullptr;
+    ResourceSlot& slot = top(taken);
+    taken = below(taken);
+    return &slot;
+  }
+  bool empty() const noexcept { return contents(head_->load(std::memory_order_seq_cst)) == 0; }
 
   // Whether there are so many, at a glance: the stack may change meanwhile, and then this is only a
   // guess.
   bool at_least(std::uint32_t n) const noexcept {
-    // Acquire: reads `next`.
-    auto top = static_cast<std::uint32_t>(head_.load(std::memory_order_acquire));
-    for (; n > 0 && top != 0; --n) top = at(top - 1).next.load(std::memory_order_relaxed);
+    // Acquire: reads `rest`.
+    Contents seen = contents(head_->load(std::memory_order_acquire));
+    for (; n > 0 && seen != 0; --n) seen = below(seen);
     return n == 0;
   }
 
@@ -105,6 +135,11 @@ class IdleStack {
   }
 
  private:
+  static constexpr unsigned kBits = 14;
+  static constexpr Contents kEntry = (1u << kBits) - 1, kMore = 1u << (2 * kBits);
+  static constexpr std::uint64_t kContents = (std::uint64_t{kMore} << 1) - 1;  // the rest is the tag
+  static_assert(kPerChunk * kChunks <= kEntry);
+
   struct Guess {
     std::uint64_t stack, head;
   };
@@ -114,26 +149,25 @@ class IdleStack {
     static constinit std::atomic<std::uint64_t> last{0};
     return last.fetch_add(1, std::memory_order_relaxed) + 1;  // relaxed: only has to be unique
   }
-  std::uint64_t push_chain(ResourceSlot& first, ResourceSlot& last, std::uint64_t head) noexcept {
-    std::uint64_t now = 0;
-    do {
-      last.next.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
-      now = tag_after(head) | (first.number + 1);
-      // seq_cst: the pusher then looks whether somebody waits or watches, who in turn look at the stack
-      // (R3, R5).
-    } while (!head_.compare_exchange_weak(head, now, std::memory_order_seq_cst));
-    return now;
+  static Contents contents(std::uint64_t head) noexcept { return static_cast<Contents>(head & kContents); }
+  ResourceSlot& top(Contents of) const noexcept { return at((of & kEntry) - 1); }
+  Contents below(Contents of) const noexcept {
+    if (const Contents second = (of >> kBits) & kEntry) return (of & kMore) | second;
+    // Relaxed: if it is out of date, so is the head, and the exchange says so. (With a guess: all that
+    // was pushed before this thread wrote that head happened before.)
+    return of & kMore ? top(of).rest.load(std::memory_order_relaxed) : 0;
   }
-  static std::uint64_t tag_after(std::uint64_t head) noexcept { return ((head >> 32) + 1) << 32; }
-  ResourceSlot* slot_of(std::uint32_t number_and_1) noexcept {
-    return number_and_1 == 0 ? nullptr : &at(number_and_1 - 1);
+  static std::uint64_t onto(ResourceSlot& first, ResourceSlot& last, std::uint64_t head) noexcept {
+    last.rest.store(contents(head), std::memory_order_relaxed);  // relaxed: pushed with release
+    return ((head & ~kContents) + kContents + 1) | kMore | (first.number + 1);
   }
 
-  alignas(64) std::atomic<std::uint64_t> head_{0};  // tag, number + 1 of the top slot
+  alignas(64) std::atomic<std::uint64_t> own_{0};
   // A chunk is there before the number of any of its slots is pushed.
   alignas(64) std::array<std::unique_ptr<ResourceSlot[]>, kChunks> chunks_;
   std::uint32_t size_ = 0;
   const std::uint64_t id_ = new_id();
+  std::atomic<std::uint64_t>* head_ = &own_;  // tag, Contents
 };
 
 inline constinit thread_local IdleStack::Guess IdleStack::mine{};

@@ -236,7 +236,7 @@ ResourceCore::Obtained ResourceCore::obtain(const Terms& terms) {
     }
     const bool some_doomed = !doomed_.empty();
     lock.unlock();
-    if (some_doomed && dispose_one_doomed()) continue;
+    if (some_doomed && settings_.maintenance == Maintenance::by_hand && dispose_one_doomed()) continue;
     if (neighbours && budget_->state_->close_an_idle_one(*this)) continue;
     if (terms.stop.stop_requested()) return because(Reason::cancelled);
     // By hand nobody else is at work, so nothing would change.

@@ -123,7 +123,9 @@ void ResourceCore::doom(ResourceSlot& slot, std::atomic<std::uint64_t>& why) noe
     const Lock lock(mutex_);
     doomed_.push_back(&slot);
   }
-  changed();  // who waits for a slot can close it at once
+  // On a helper of its own: to close one may take long, and neither callers nor others that are to be closed should
+  // wait for it.
+  if (settings_.maintenance != Maintenance::by_hand) run_job([this] { dispose_one_doomed(); });
   kick();
 }
 
@@ -191,12 +193,11 @@ template <class Keep>
 void ResourceCore::sweep(Lock&, Keep&& keep) {
   ResourceSlot* first = nullptr;
   ResourceSlot* last = nullptr;
-  for (ResourceSlot* slot = idle_.take_all(); slot;) {
-    ResourceSlot* below = idle_.below(*slot);
+  IdleStack::Contents taken = idle_.take_all();
+  while (ResourceSlot* slot = idle_.pop(taken)) {
     if (keep(*slot)) {
       if (last)
-        // Relaxed: pushed with release below.
-        last->next.store(slot->number + 1, std::memory_order_relaxed);
+        IdleStack::join(*last, *slot);
       else
         first = slot;
       last = slot;
@@ -204,7 +205,6 @@ void ResourceCore::sweep(Lock&, Keep&& keep) {
       slot->state.store(SlotState::closing, std::memory_order_relaxed);  // relaxed: as in lend()
       doomed_.push_back(slot);
     }
-    slot = below;
   }
   if (!first) return;
   idle_.push_chain(*first, *last);

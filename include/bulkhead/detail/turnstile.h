@@ -31,6 +31,7 @@
 //      the way to touch it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -211,6 +212,9 @@ class Turnstile {
   void note_pass() noexcept;
   // Something wants to know of every admission and release (hooks, holders, sampling): every pass is noted.
   bool observed() const noexcept { return observed_; }
+  // A word in the line of the hot one, for somebody who changes it right after each admission and right before each
+  // release (ResourcePool: its idle things). Anywhere else it would be two more transfers between cores per call.
+  std::atomic<std::uint64_t>& beside() noexcept { return beside_; }
   // What is taken and given back by the functions below is measured here, at the time that they are
   // given. What try_pass() takes is for its caller to measure. Before the first call, and only if
   // `observed`.
@@ -382,6 +386,7 @@ class Turnstile {
 
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
   alignas(64) typename P::template Atomic<std::uint64_t> word_;
+  std::atomic<std::uint64_t> beside_{0};  // see beside()
 
   // Read by all, written seldom.
   // The top two bits of `released` when it was last noted; 4, which they never are, if every pass is
