@@ -14,8 +14,8 @@
 // Completes on the handler's associated executor (system_executor if it has none; or say which as the
 // first argument), with the memory of its associated allocator, and never inside the initiating
 // function. A waiting operation is work: io_context::run() does not end before it is decided. The
-// timeout and the deadline are an Asio timer's (of a bulkhead: the library's own), unless the gate has a
-// clock of its own. A refusal is a value, so nothing throws; the executor gets no error_code.
+// timeout and the deadline are an Asio timer's, unless the gate has a clock of its own; of a bulkhead they
+// are its clock's: give it an AsioClock (asio_clock.h) for timers of the executor. A refusal is a value, so nothing throws; the executor gets no error_code.
 // Cancellation: the handler's cancellation slot, any type of cancellation. It leaves the line at once
 //   and completes with Reason::cancelled; if it was admitted first, it keeps the permit.
 //   AcquireOptions::stop does the same from any thread.

@@ -15,11 +15,14 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
+#include <filesystem>
+#include <iterator>
 #include <latch>
 #include <memory>
 #include <stdexcept>
 #include <thread>
 
+#include "asio_clock.h"
 #include "async_acquire.h"
 #include "async_submit.h"
 #include "counting_test.h"
@@ -335,6 +338,88 @@ TEST(AsioOperation, OutlivesTheIoContextOfItsHandler) {
     io.run();
   }
   EXPECT_EQ(got.calls, 1);
+}
+
+// ---- AsioClock ----
+
+std::ptrdiff_t threads() { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}); }
+
+TEST(AsioClock, TimeoutsInLineAndOfExecutionComeFromTheExecutorAndTheLibraryStartsNoThread) {
+  const std::ptrdiff_t before = threads();
+  asio::io_context io;
+  AsioClock clock(io.get_executor());
+  {
+    Bulkhead bulkhead{{.name = "b", .max_concurrent = 1, .max_queue = 1, .clock = &clock}};
+    std::optional<Result<Call>> in_line;
+    Got<void> late;
+    auto held = bulkhead.acquire();
+    async_acquire(io.get_executor(), bulkhead, {.timeout = 1ms},
+                  [&](Result<Call> call) { in_line.emplace(std::move(call)); });
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(bulkhead.snapshot().gate.waiting, 1u) << "nobody runs the executor, so its time is not up";
+    io.run();
+    ASSERT_TRUE(in_line);
+    EXPECT_EQ(in_line->error().reason, Reason::timeout);
+    held->finish(CallVerdict::success);
+
+    auto wait = [&](std::stop_token stop) -> asio::awaitable<void> {
+      EXPECT_FALSE(stop.stop_requested());
+      asio::steady_timer forever(io, TimePoint::max());
+      co_await forever.async_wait(asio::use_awaitable);
+    };
+    async_execute(bulkhead, std::move(wait), {.execution_timeout = 5ms}, late.handler(io));
+    io.restart();
+    io.run();
+    EXPECT_EQ(late.reason(), Reason::timeout);
+    EXPECT_EQ(threads(), before);
+  }
+}
+
+TEST(AsioClock, WorkThatWaitsInAPoolOrRunsTooLongTimesOut) {
+  asio::io_context io;
+  AsioClock clock(io.get_executor());
+  std::latch go{1};
+  Pool pool{{.name = "work", .threads = 1, .max_queue = 4, .clock = &clock}};
+  const std::ptrdiff_t before = threads();
+  Got<void> running, queued;
+  async_submit(pool, [&] { go.wait(); }, {.execution_timeout = 20ms}, running.handler(io));
+  async_submit(pool, [] { ADD_FAILURE() << "ran"; }, {.queue_timeout = 5ms}, queued.handler(io));
+  io.run();
+  EXPECT_EQ(running.reason(), Reason::timeout);
+  EXPECT_EQ(queued.reason(), Reason::timeout);
+  go.count_down();
+  EXPECT_LE(threads(), before + 1);  // the pool's own
+}
+
+TEST(AsioClock, AnEarlierTimeComesEarlierAndOneThatIsNotNeededKeepsNobody) {
+  asio::io_context io;
+  AsioClock clock(io.get_executor());
+  Gate gate{{.name = "g", .max_concurrent = 1, .max_queue = 4, .clock = &clock}};
+  auto held = gate.acquire();
+  std::vector<int> order;
+  std::stop_source stop;
+  gate.async_acquire({.timeout = 1h, .stop = stop.get_token()}, [&](Result<Permit>) { order.push_back(3); });
+  gate.async_acquire({.timeout = 20ms}, [&](Result<Permit> p) {
+    EXPECT_EQ(p.error().reason, Reason::timeout);
+    order.push_back(2);
+    stop.request_stop();
+  });
+  gate.async_acquire({.timeout = 1ms}, [&](Result<Permit>) { order.push_back(1); });
+  io.run();  // ends although an hour was asked for
+  EXPECT_EQ(order, (std::vector{1, 2, 3}));
+}
+
+TEST(AsioClock, OneThatGoesBeforeItsHandlerHasRunIsNotTouched) {
+  asio::io_context io;
+  {
+    AsioClock clock(io.get_executor());
+    Gate gate{{.name = "g", .max_concurrent = 1, .max_queue = 4, .clock = &clock}};
+    auto held = gate.acquire();
+    gate.async_acquire({.timeout = 1ms}, [](Result<Permit>) {});
+    gate.close();
+    held = {};
+  }
+  io.run();
 }
 
 }  // namespace
