@@ -41,7 +41,7 @@ bool Connection::wait_for_request(std::chrono::nanoseconds time) const {
 bool Connection::is_readable() const {
   return begin_ < end_ || wait(POLLIN, until_ - std::chrono::steady_clock::now());
 }
-bool Connection::is_writable() const { return wait(POLLOUT, write_timeout_); }
+bool Connection::is_writable() const { return keeps_ || wait(POLLOUT, write_timeout_); }
 
 ssize_t Connection::read(char* to, size_t size) {
   if (left_ == 0) return -1;
@@ -61,6 +61,10 @@ ssize_t Connection::read(char* to, size_t size) {
 }
 
 ssize_t Connection::write(const char* from, size_t size) {
+  if (keeps_) {
+    kept_.append(from, size);
+    return static_cast<ssize_t>(size);
+  }
   if (!is_writable()) return -1;
   return ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "bulkhead/clock.h"
 
@@ -24,6 +25,9 @@ class Connection final : public ::httplib::Stream {
     left_ = bytes;
   }
   bool wait_for_request(std::chrono::nanoseconds time) const;  // false: none has begun
+  // What is written from here on is not sent but kept, for somebody else to send.
+  void keep() { keeps_ = true; }
+  std::string kept() && { return std::move(kept_); }
 
   bool is_readable() const override;
   bool is_writable() const override;
@@ -42,6 +46,8 @@ class Connection final : public ::httplib::Stream {
   std::size_t left_ = 0;
   char buffer_[4096];  // cpp-httplib reads header lines byte by byte
   std::size_t begin_ = 0, end_ = 0;
+  bool keeps_ = false;
+  std::string kept_;
 };
 
 }  // namespace bulkhead::httplib

@@ -9,6 +9,7 @@ namespace bulkhead::httplib {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 using tests::becomes;
@@ -102,6 +103,45 @@ TEST_F(HttplibServer, ARefusalEndsItsConnectionSoThatItsThreadIsFree) {
   second.get("/strict/hold");
   EXPECT_THAT(second.read(), HasSubstr("Connection: close"));
   EXPECT_EQ(second.read(), "");
+}
+
+TEST_F(HttplibServer, InAStormRefusalsLeaveAtTheirPaceAndHoldNoThread) {
+  // Two threads: one runs, and the other one must be free again and again.
+  start({.storm = {.per_second = 100, .burst = 1, .batch = 2, .max_hold = 1s}}, {.threads = 2});
+  const Client holder = client();
+  holder.get("/strict/hold");
+  ASSERT_TRUE(becomes([&] { return running == 1; }));
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<Client> storm;
+  for (int i = 0; i < 20; ++i) storm.push_back(client());
+  for (const Client& c : storm) c.get("/strict/hold");
+  ASSERT_TRUE(becomes([&] { return now("strict").rejected() == 20; }));
+  const Client other = client();  // not behind those who are held
+  other.get("/slow/page");
+  EXPECT_THAT(other.read(), HasSubstr("the page"));
+  for (const Client& c : storm) {
+    EXPECT_THAT(c.read(), AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("Connection: close")));
+    EXPECT_EQ(c.read(), "");
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - began, 180ms);
+}
+
+TEST_F(HttplibServer, OneThatEndsAnswersThoseWhomItHolds) {
+  start({.storm = {.per_second = 1, .burst = 1, .batch = 1, .max_hold = 1h}});
+  const Client holder = client(), first = client(), held = client();
+  holder.get("/strict/hold");
+  ASSERT_TRUE(becomes([&] { return running == 1; }));
+  first.get("/strict/hold");
+  EXPECT_THAT(first.read(), StartsWith("HTTP/1.1 503"));
+  for (int i = 0; i < 5; ++i) (void)guard->hold(std::chrono::steady_clock::now());  // others: seconds ahead
+  held.get("/strict/hold");
+  ASSERT_TRUE(becomes([&] { return now("strict").rejected() == 2; }));
+  go = true;
+  holder.read();
+  server->stop();
+  thread.join();
+  server.reset();
+  EXPECT_THAT(held.read(), StartsWith("HTTP/1.1 503"));
 }
 
 TEST_F(HttplibServer, ARequestInLineIsServedInTurnAndThatOfAClientThatHasGoneNeverRuns) {

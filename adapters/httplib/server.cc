@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <semaphore>
 #include <set>
 
 #include "connection.h"
+#include "holder.h"
 #include "watcher.h"
 
 namespace bulkhead::httplib {
@@ -58,16 +60,19 @@ struct Server::State {
   HandlerWithResponse pre_routing{};
   Handler post_routing{};
   Watcher watcher{};
+  Holder holder{};
+  std::atomic<bool> wide{false};  // the backlog is
 };
 
 // One request and its response. It is the thread's own.
 struct Server::Turn {
   State& state;
-  int socket;
+  Connection& connection;
   http::Visit visit{};
   std::optional<Call> call{};
   int status = 500;
   bool close = false, late = false;
+  TimePoint held_until{};  // when its refusal is sent; TimePoint(): at once
   std::optional<std::stop_source> gone{};
   std::optional<Watcher::Watch> watch{};
 
@@ -83,7 +88,7 @@ struct Server::Turn {
       place->decided.release();
     });
     if (!place->decided.try_acquire()) {
-      const Watcher::Watch watching(state.watcher, socket, source);
+      const Watcher::Watch watching(state.watcher, connection.socket(), source);
       place->decided.acquire();
     }
     return *std::move(place->call);
@@ -99,6 +104,8 @@ Server::Server(http::Guard& guard, ServerOptions options) : state_(new State{gua
   const std::uint32_t threads = options.threads ? options.threads : threads_for(guard);
   new_task_queue = [threads] { return new ::httplib::ThreadPool(threads); };
   set_payload_max_length(options.max_body_bytes);
+  set_tcp_nodelay(
+      true);  // head and body are two writes, and the second would wait for the client's delayed ACK
   ::httplib::Server::set_pre_routing_handler(
       [this](const auto& request, auto& response) { return before(request, response); });
   ::httplib::Server::set_post_routing_handler(
@@ -112,7 +119,7 @@ std::stop_token Server::stop_token() {
   Turn& turn = *current();
   if (!turn.gone) {
     turn.gone.emplace();
-    turn.watch.emplace(turn.state.watcher, turn.socket, *turn.gone, turn.visit.deadline);
+    turn.watch.emplace(turn.state.watcher, turn.connection.socket(), *turn.gone, turn.visit.deadline);
   }
   return turn.gone->get_token();
 }
@@ -133,7 +140,11 @@ Server& Server::set_post_routing_handler(Handler handler) {
 
 bool Server::process_and_close_socket(socket_t socket) {
   State& s = *state_;
+  // cpp-httplib listens with a backlog of 5, and a storm would have others' connections dropped, to be tried again a
+  // second later. It can be changed from the first connection on.
+  if (!s.wide.exchange(true)) ::listen(svr_sock_, SOMAXCONN);
   Connection connection(socket, s.options.write_timeout);
+  TimePoint held_until{};
   for (bool alive = true; alive;) {
     // In short steps, because a server that ends waits for its connections.
     TimePoint idle_since = now();
@@ -142,7 +153,7 @@ bool Server::process_and_close_socket(socket_t socket) {
       begun = connection.wait_for_request(std::chrono::milliseconds(20));
     if (!begun) break;
     connection.allow(now() + s.options.read_timeout, s.options.max_header_bytes + s.options.max_body_bytes);
-    Turn turn{.state = s, .socket = socket};
+    Turn turn{.state = s, .connection = connection};
     current() = &turn;
     bool closed = false;
     const bool ok = process_request(connection, false, closed, nullptr);
@@ -152,6 +163,11 @@ bool Server::process_and_close_socket(socket_t socket) {
     else if (turn.call)
       turn.call->finish(http::verdict(turn.status));
     alive = ok && !closed && !turn.close;
+    held_until = turn.held_until;
+  }
+  if (held_until != TimePoint()) {
+    s.holder.hold(socket, std::move(connection).kept(), held_until);
+    return true;
   }
   ::shutdown(socket, SHUT_RDWR);
   ::close(socket);
@@ -175,6 +191,11 @@ Server::HandlerResponse Server::before(const ::httplib::Request& request, ::http
                    now());
   const auto refuse = [&](const http::Response& sorry) {
     turn.close = true;
+    const TimePoint begin = now();
+    if (const auto held = guard.hold(begin); held.count() > 0) {
+      turn.held_until = begin + held;
+      turn.connection.keep();
+    }
     fill(response, sorry);
     response.set_header("Connection", "close");
     return HandlerResponse::Handled;

@@ -16,13 +16,14 @@
 //   response must be taken within `write_timeout`.
 // Threads: cpp-httplib gives every connection a thread, also while it waits in line. So there must be
 //   more of them than all bulkheads together can hold and queue, or the slow route takes the threads of
-//   the others: `threads` 0 makes that many. For the same reason a refusal ends its connection, and is
-//   not held (Guard::hold is not used): where refusals may storm, take the Beast server.
+//   the others: `threads` 0 makes that many. For the same reason a refusal ends its connection.
+// Refusals are held while they storm (http_guard.h), each on its own connection but without its thread: one thread
+//   answers and closes all of them.
 // The place is taken when the header has been read, before the body.
 // set_pre_routing_handler and set_post_routing_handler are this class's, and called inside the place; set
 //   them here and not through a reference to the base.
-// Cost: one thread that watches the connections of requests in line; a request that need not wait costs
-// no allocation beyond cpp-httplib's own.
+// Cost: one thread that watches the connections of requests in line, and one for refusals that are held; a request that
+//   need not wait costs no allocation beyond cpp-httplib's own.
 #pragma once
 
 #include <httplib.h>
