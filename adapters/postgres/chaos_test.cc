@@ -219,6 +219,7 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
   std::atomic<std::uint32_t> allowed{4};
   std::atomic<std::uint64_t> good{0}, refused{0}, failed{0}, broken{0}, samples{0};
   std::atomic<std::int64_t> most{0}, longest{0};
+  std::atomic<bool> hard{false};
   Pool pool({.name = "chaos",
              .max = 4,
              .gate = {.max_queue = 16},
@@ -237,8 +238,10 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
         if (!db) {
           ++(db.error().failed() ? failed : refused);
           std::this_thread::sleep_for(1ms);
-        } else if (auto rows = random() % 8 == 0 ? (*db)->run("begin; select pg_sleep(0.002)")
-                                                 : (*db)->query("select pg_sleep(0.001)")) {
+        } else if (const auto dice = random() % 8;
+                   auto rows = dice == 0           ? (*db)->run("begin; select pg_sleep(0.002)")
+                               : dice == 1 && hard ? (*db)->query("select pg_sleep(0.1)")
+                                                   : (*db)->query("select pg_sleep(0.001)")) {
           ++good;
         } else {
           ++broken;
@@ -262,16 +265,13 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
     auto rows = onlooker->query(sql, {}, steady_clock::now() + 2s);
     return rows && !rows->empty() ? (*rows)[0].integer(0) : -1;
   };
-  std::atomic<bool> strict{true};
   auto sampler = repeat([&] {
     const std::uint32_t before = allowed;
     const std::int64_t n = ask("select count(*) from pg_stat_activity where application_name = 'chaos'");
     if (n < 0) return;
     ++samples;
     most = std::max<std::int64_t>(most, n);
-    if (strict) {
-      EXPECT_LE(n, std::max(before, allowed.load()));
-    }
+    EXPECT_LE(n, std::max(before, allowed.load()));
     std::this_thread::sleep_for(1ms);
   });
 
@@ -305,19 +305,19 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
   EXPECT_GT(broken, 0u) << "else nothing happened";
   EXPECT_GT(samples, 100u);
 
-  // From here the client learns of a cut before the server does, so only the client's side can be exact.
-  strict = false;
+  // From here the client learns of a cut before the server does, whose backend works on for nobody: until it is gone it
+  // counts (lost_grace).
+  hard = true;
+  const std::uint64_t samples_before = samples;
   for (int round = 0; round < 10; ++round) {
     proxy.cut(false);
+    const std::uint64_t before = good;
+    while (good == before) std::this_thread::yield();
     std::this_thread::sleep_for(20ms);
   }
-  const std::uint64_t before = good;
-  while (good == before) std::this_thread::yield();
+  EXPECT_GT(samples, samples_before + 10);
   callers.clear();
   sampler = {};
-  // Those it has not noticed yet go as soon as it does: a test that waits in vain runs into its time limit.
-  while (ask("select count(*) from pg_stat_activity where application_name = 'chaos'") > allowed)
-    std::this_thread::sleep_for(10ms);
 
   pool.close();
   EXPECT_TRUE(pool.drain(steady_clock::now() + 5s));

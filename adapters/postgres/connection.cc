@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "state.h"
@@ -138,6 +139,19 @@ std::vector<std::pair<std::string, std::string>> connect_parameters(const Connec
   const auto add = [&](const char* key, const std::string& value) {
     if (!value.empty()) p.emplace_back(key, value);
   };
+  if (const auto limit = std::chrono::ceil<std::chrono::seconds>(o.dead_peer_timeout).count(); limit > 0) {
+    // Silent for half of the time, then probed three times in the rest of it.
+    const std::string idle = std::to_string(std::max<std::int64_t>(limit / 2, 1));
+    const std::string interval = std::to_string(std::max<std::int64_t>(limit / 6, 1));
+    const std::string all = std::to_string(limit * 1000);
+    options += (options.empty() ? "-c" : " -c") + (" tcp_keepalives_idle=" + idle) +
+               " -c tcp_keepalives_interval=" + interval +
+               " -c tcp_keepalives_count=3 -c tcp_user_timeout=" + all;
+    add("keepalives_idle", idle);
+    add("keepalives_interval", interval);
+    add("keepalives_count", "3");
+    add("tcp_user_timeout", all);
+  }
   add("options", options);
   add("application_name", o.application_name);
   add("sslmode", o.tls.mode);
@@ -189,7 +203,9 @@ std::expected<Connection, Error> Connection::open(const ConnectionOptions& optio
   return Connection(*std::move(state));
 }
 
-Connection::Connection(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Connection::Connection(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {
+  state_->backend = PQbackendPID(state_->connection);
+}
 Connection::Connection(Connection&&) noexcept = default;
 Connection& Connection::operator=(Connection&&) noexcept = default;
 Connection::~Connection() = default;
@@ -200,11 +216,13 @@ void Connection::close() noexcept { state_.reset(); }
 // happened.
 Connection::State::~State() {
   if (!connection) return;
+  const bool lost = PQstatus(connection) == CONNECTION_BAD && !dismissed && backend != 0;
   const int socket = PQsocket(connection);
   const int copy =
       socket >= 0 && options.close_grace > milliseconds(0) ? fcntl(socket, F_DUPFD_CLOEXEC, 0) : -1;
   last.reset();
   PQfinish(connection);
+  if (lost && options.lost_grace > milliseconds(0)) await_end();
   if (copy < 0) return;
   shutdown(copy, SHUT_WR);
   const TimePoint until_then = now() + options.close_grace;
@@ -212,6 +230,27 @@ Connection::State::~State() {
   while (ready(copy, POLLIN, until_then) && recv(copy, rest, sizeof rest, MSG_DONTWAIT) > 0) {
   }
   ::close(copy);
+}
+
+// One at a time in the whole program, so that a cut which hits many connections does not make as many more.
+void Connection::State::await_end() const noexcept {
+  static std::timed_mutex asking;
+  const TimePoint limit = now() + options.lost_grace;
+  const std::unique_lock turn(asking, limit);
+  if (!turn) return;
+  ConnectionOptions own = options;
+  own.application_name = "bulkhead: what is left of " + options.application_name;
+  own.lost_grace = milliseconds(0);
+  for (int refused = 0; refused < 2 && now() < limit; ++refused) {  // whatever cut this one may cut the next
+    auto onlooker = Connection::open(own, limit);
+    while (onlooker && now() < limit) {
+      const auto rows = onlooker->query("select 1 from pg_stat_activity where pid = $1", {backend}, limit);
+      if (rows && rows->empty()) return;
+      refused = -1;
+      if (!rows) break;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }  // twice in a row: nobody can connect now
 }
 
 // ---- sending and receiving ----
@@ -259,6 +298,7 @@ std::optional<Connection::Result> Connection::State::take() {
       std::optional<Error> error = std::exchange(failed, std::nullopt);
       if (error && PQstatus(connection) == CONNECTION_BAD) {
         broken = true;
+        dismissed = !error->sqlstate.empty();
         if (error->kind == Error::Kind::server && error->sqlstate.empty())
           error->kind = Error::Kind::connection;
       }

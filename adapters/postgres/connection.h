@@ -65,6 +65,13 @@ struct ConnectionOptions {
   Reset reset = Reset::rollback;
   std::chrono::milliseconds cancel_grace{1000};  // how long a cancelled query may take to end
   std::chrono::milliseconds close_grace{1000};   // how long close() waits for the server's side to end
+  // A connection that was cut, by a proxy or the network, may leave its process on the server behind: an idle one notices
+  // at once, one at work after client_connection_check_interval. close() then asks the server, on a connection of its
+  // own, until that process is gone, for so long at most; a server that cannot be asked is not waited for. 0: does not ask.
+  std::chrono::milliseconds lost_grace{2000};
+  // After so long without an answer to what was sent, or to probes of an idle connection, both ends give the other up (TCP
+  // keepalive and tcp_user_timeout); 0: as the systems have it, which may be hours. In whole seconds.
+  std::chrono::milliseconds dead_peer_timeout{15'000};
 };
 
 struct Error {
@@ -190,7 +197,7 @@ class Connection {
   bool clean() const noexcept;                   // nothing to do before somebody else uses it, by Reset
   bool reset(std::chrono::nanoseconds timeout);  // makes it so; false: it is broken
   bool cancel() const noexcept;                  // from any thread: asks the server to cancel what runs
-  // Says good-bye and waits (close_grace) until the server's process for it has ended, so that it no
+  // Says good-bye and waits (close_grace, lost_grace) until the server's process for it has ended, so that it no
   // longer counts there.
   void close() noexcept;
   int backend_pid() const noexcept;

@@ -24,6 +24,8 @@ struct Connection::State {
   // Something was run since it was lent: DISCARD ALL has something to do.
   bool used = false;
   bool broken = false;
+  int backend = 0;         // the server's process, known once it is connected, and even when it is lost
+  bool dismissed = false;  // the server itself has ended the session, and said so
   std::unordered_map<std::string, std::string> names;  // of prepared statements, by their text
 
   std::string preparing;  // asynchronously, at the moment
@@ -35,6 +37,7 @@ struct Connection::State {
   // Takes what has come in. Nothing: more is to come. The last result counts, or the first error.
   std::optional<Connection::Result> take();
   Error broke(std::string_view otherwise);
+  void await_end() const noexcept;
 
   std::optional<Rows> last;
   std::optional<Error> failed;
