@@ -40,11 +40,15 @@ class Client {
     for (std::size_t size = 0; !error;) {
       size += co_await socket_.async_read_some(asio::buffer(text_ + size, sizeof text_ - size),
                                                asio::redirect_error(asio::use_awaitable, error));
-      if (complete({text_, size}))
+      if (complete({text_, size})) {
+        stays_ = std::string_view(text_, size).find("Connection: close") == std::string_view::npos;
         co_return (text_[9] - '0') * 100 + (text_[10] - '0') * 10 + text_[11] - '0';
+      }
     }
+    stays_ = false;
     co_return 0;
   }
+  bool stays() const { return stays_; }  // the connection can be asked again
 
  private:
   static bool complete(std::string_view text) {
@@ -55,14 +59,18 @@ class Client {
     return text.size() >= head + 4 + std::stoul(std::string(text.substr(length + 16, 8)));
   }
   tcp::socket socket_;
+  bool stays_ = true;
   char text_[4096];
 };
 
 asio::awaitable<void> insist(std::uint16_t port, std::atomic<std::uint64_t>& refused) {
-  Client client(co_await asio::this_coro::executor);
-  co_await client.connect(port);
-  while (const int status = co_await client.ask("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"))
-    if (status == 503) refused.fetch_add(1, std::memory_order_relaxed);  // a counter
+  for (;;) {
+    Client client(co_await asio::this_coro::executor);
+    co_await client.connect(port);
+    while (client.stays())
+      if (co_await client.ask("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n") == 503)
+        refused.fetch_add(1, std::memory_order_relaxed);  // a counter
+  }
 }
 
 asio::awaitable<void> probe(std::uint16_t port, steady_clock::time_point first, steady_clock::duration every,

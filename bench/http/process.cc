@@ -6,8 +6,24 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <string>
 
 namespace bulkhead::bench {
+
+double busy_seconds() {
+  std::ifstream file("/proc/stat");
+  std::string cpu;
+  double user = 0, nice = 0, system = 0, idle = 0, io = 0, irq = 0, soft = 0, steal = 0;
+  file >> cpu >> user >> nice >> system >> idle >> io >> irq >> soft >> steal;
+  return (user + nice + system + irq + soft + steal) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+double own_cpu_seconds() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+}
 
 Process::Process(const std::function<void(const std::function<void(std::uint16_t)>& tell)>& body) {
   int ends[2];

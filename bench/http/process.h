@@ -8,6 +8,9 @@
 
 namespace bulkhead::bench {
 
+double busy_seconds();     // of all processors, whoever used them, so far; with what the host took away
+double own_cpu_seconds();  // of this process
+
 class Process {
  public:
   // body(tell) runs there until it is killed; what it tells is `port` here.
