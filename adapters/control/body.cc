@@ -1,5 +1,6 @@
 #include "body.h"
 
+#include <algorithm>
 #include <array>
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
@@ -92,8 +93,9 @@ FieldError read(const Field& field, const json::value& value, Body& body) {
     case FieldType::reason: {
       const json::string* const text = value.if_string();
       if (!text || text->size() > kMaxReason ||
-          (field.required && text->find_first_not_of(" \t\n") == json::string::npos))
-        return wrong("a text of 1 to " + std::to_string(kMaxReason) + " bytes",
+          (field.required && text->find_first_not_of(' ') == json::string::npos) ||
+          std::ranges::any_of(*text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }))
+        return wrong("a text of 1 to " + std::to_string(kMaxReason) + " bytes in one line",
                      "say why: colleagues will read it");
       body.reason = *text;
       break;

@@ -170,6 +170,20 @@ TEST(Changes, EveryMistakeInABodyIsToldAtOnceWithItsPlace) {
   EXPECT_EQ(w.put("/v1/overrides/db", "[1]").status, 400);
   EXPECT_EQ(w.put("/v1/overrides/db", R"({"limit": 3, "reason": "r"})", {"Content-Type: text/plain"}).status,
             415);
+  for (const auto& [type, status] :
+       {std::pair{"APPLICATION/Json ; charset=utf-8", 200}, {"application/jsonp", 415}})
+    EXPECT_EQ(w.ask({.method = "PUT",
+                     .path = "/v1/drains/db?dry_run=true",
+                     .body = R"({"reason": "r"})",
+                     .token = "o",
+                     .headers = {std::string("Content-Type: ") + type}})
+                  .status,
+              status)
+        << type;
+  for (const char* const reason : {R"(two\nlines)", R"(\u001b[2J)", R"(\u007f)", ""})
+    EXPECT_EQ(w.put("/v1/drains/db?dry_run=true", std::string(R"({"reason": ")") + reason + "\"}").status,
+              422)
+        << reason;
   EXPECT_EQ(w.put("/v1/overrides/nobody", R"({"limit": 3, "reason": "r"})").status, 404);
   EXPECT_EQ(w.put("/v1/overrides/db", R"({"reason": "r"})").status, 422);
   const Reply wrong_method = w.ask({.method = "PATCH", .path = "/v1/overrides/db", .token = "a"});

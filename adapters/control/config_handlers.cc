@@ -54,7 +54,7 @@ Response get_config(Core& core, const Request&) {
 
 Response post_validate(Core& core, const Request& r) {
   const ConfigFile& config = config_of(core);
-  if (!r.content_type.starts_with("application/json") && !r.content_type.starts_with("application/yaml"))
+  if (media_type(r) != "application/json" && media_type(r) != "application/yaml")
     throw Problem{.status = 415,
                   .type = "unsupported_media_type",
                   .detail = "send the file with Content-Type: application/yaml"};

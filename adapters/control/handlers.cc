@@ -35,8 +35,16 @@ bool dry_run(const Request& r) {
   return true;
 }
 
+std::string media_type(const Request& r) {
+  std::string type = r.content_type.substr(0, r.content_type.find(';'));
+  type.erase(type.find_last_not_of(" \t") + 1);
+  for (char& c : type)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return type;
+}
+
 void need_json(const Request& r) {
-  if (r.body.empty() || r.content_type.starts_with("application/json")) return;
+  if (r.body.empty() || media_type(r) == "application/json") return;
   throw Problem{
       .status = 415, .type = "unsupported_media_type", .detail = "send Content-Type: application/json"};
 }

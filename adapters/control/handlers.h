@@ -15,6 +15,7 @@ namespace bulkhead::control {
 std::size_t number(const Request& r, std::string_view name, std::size_t least, std::size_t most,
                    std::size_t standard);
 bool dry_run(const Request& r);
+std::string media_type(const Request& r);  // of its body: "application/json"
 void need_json(const Request& r);
 Body body_of(const BodySpec& spec, const Request& r);
 

@@ -45,6 +45,13 @@ TEST(Text, EscapesHaveNoWidth) {
   EXPECT_EQ(paint(kAscii, Paint::red, "3"), "3");
 }
 
+TEST(Text, WhatOthersHaveNamedCannotCommandATerminal) {
+  EXPECT_EQ(printable("a\x1b[2Jb\r\n\tc\x7f"), "a?[2Jb???c?");
+  EXPECT_EQ(printable("a\nb\x1b", true), "a\nb?");
+  EXPECT_EQ(printable("caf\u00e9 \u2192 \u009b31m\u00a0"), "caf\u00e9 \u2192 ?31m\u00a0");
+  EXPECT_EQ(printable("\xc2"), "\xc2");
+}
+
 TEST(Text, ClippingKeepsColoursClosed) {
   EXPECT_EQ(clip("abc", 3), "abc");
   EXPECT_EQ(clip("µµµµ", 2), "µµ");

@@ -34,6 +34,18 @@ std::string paint(const Style& style, Paint paint, std::string_view text) {
   }
 }
 
+std::string printable(std::string_view text, bool lines) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool upper = c == 0xC2 && next >= 0x80 && next < 0xA0;  // C1, which some terminals obey as well
+    i += upper;
+    out += upper || (c < 0x20 && !(lines && c == '\n')) || c == 0x7F ? '?' : text[i];
+  }
+  return out;
+}
+
 std::size_t width(std::string_view text) noexcept {
   std::size_t columns = 0;
   for (std::size_t i = 0; i < text.size();) {

@@ -16,6 +16,9 @@ struct Style {
 enum class Paint : std::uint8_t { none, bold, dim, red, green, yellow, cyan, bold_red, bold_green, inverse };
 std::string paint(const Style& style, Paint paint, std::string_view text);
 
+// What others have named, for a terminal: signs that would move its cursor or change its state become "?".
+std::string printable(std::string_view text, bool lines = false);  // lines: their ends stay
+
 // Columns on a screen; each character counts as one, escape sequences as none.
 std::size_t width(std::string_view text) noexcept;
 std::string pad_left(std::string_view text, std::size_t columns);   // right-aligned

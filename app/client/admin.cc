@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "app/cli/text.h"
 #include "app/client/tls.h"
 
 namespace bulkhead::client {
@@ -64,6 +65,18 @@ bool send_all(int fd, std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(n));
   }
   return true;
+}
+
+// Texts are other people's, and who answers may be anybody: they are not to command the terminal of whoever looks.
+void make_printable(boost::json::value& value, bool lines) {
+  if (auto* const text = value.if_string()) {
+    *text = cli::printable(*text, lines);
+  } else if (auto* const list = value.if_array()) {
+    for (boost::json::value& element : *list) make_printable(element, lines);
+  } else if (auto* const object = value.if_object()) {
+    for (auto& [key, member] : *object)
+      make_printable(member, key == "error");  // which shows lines of the file
+  }
 }
 
 std::string header(std::string_view head, std::string_view name) {
@@ -161,7 +174,9 @@ Reply Admin::ask(const Question& q) const {
 boost::json::value Reply::json() const {
   boost::system::error_code error;
   boost::json::value value = boost::json::parse(body, error);
-  return error ? boost::json::value(nullptr) : value;
+  if (error) return nullptr;
+  make_printable(value, false);
+  return value;
 }
 
 int Reply::exit_code() const noexcept {

@@ -26,7 +26,7 @@ struct Reply {
   std::string etag{}, body{}, trouble{};
 
   bool ok() const noexcept { return status / 100 == 2; }
-  boost::json::value json() const;  // null if it is none
+  boost::json::value json() const;  // to be shown: its texts are printable; null if it is none
   int exit_code() const noexcept;
   std::string explain() const;  // what went wrong, as lines for people
 };
