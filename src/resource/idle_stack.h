@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/sync_point.h"
 #include "bulkhead/clock.h"
 
 namespace bulkhead::detail {
@@ -58,6 +59,7 @@ class IdleStack {
       if (contents(head) == 0) return nullptr;
       ResourceSlot& slot = top(contents(head));
       const std::uint64_t next = (head & ~kContents) | below(contents(head));
+      base::sync_point("idle_stack.pop.exchange");
       // Acquire: what its last owner wrote into the slot. Every change of the head is a
       // read-modify-write, so this synchronises with all pushes before.
       if (head_->compare_exchange_weak(head, next, std::memory_order_acquire)) {

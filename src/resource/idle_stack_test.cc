@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <random>
+#include <semaphore>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace bulkhead::detail {
@@ -25,6 +28,36 @@ TEST(IdleStack, TheLastInIsTheFirstOutHoweverDeep) {
   EXPECT_THAT(popped(stack), ElementsAre(6, 5, 4, 3, 2, 1, 0));
   EXPECT_TRUE(stack.empty());
 }
+
+#if defined(BULKHEAD_SYNC_POINTS)
+std::binary_semaphore about_to_exchange{0}, go_on{0};
+thread_local bool stops = false;  // stops at the next exchange, once
+
+TEST(IdleStack, AHeadThatLooksTheSameButLiesOnOthersIsNotBelieved) {
+  base::sync_point_handler = [](const char* name) {
+    if (std::string_view(name) != "idle_stack.pop.exchange" || !std::exchange(stops, false)) return;
+    about_to_exchange.release();
+    go_on.acquire();
+  };
+  IdleStack stack;
+  ResourceSlot* slots[5];
+  for (ResourceSlot*& slot : slots) slot = &stack.grow();
+  for (const int i : {0, 1, 2}) stack.push(*slots[i]);  // 2 lies on 1 and 0, by its `rest`
+  ResourceSlot* got = nullptr;
+  std::jthread slow([&] {
+    stops = true;
+    got = stack.pop();
+  });
+  about_to_exchange.acquire();  // it has read that 1 and 0 are below
+  EXPECT_THAT(popped(stack), ElementsAre(2, 1, 0));
+  for (const int i : {3, 4, 2}) stack.push(*slots[i]);
+  go_on.release();
+  slow.join();
+  base::sync_point_handler = nullptr;
+  EXPECT_EQ(got, slots[2]);
+  EXPECT_THAT(popped(stack), ElementsAre(4, 3));
+}
+#endif
 
 // Any order of pushes, pops and sweeps that keep some, against a vector.
 TEST(IdleStack, DoesWhatAVectorDoes) {
