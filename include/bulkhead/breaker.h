@@ -20,8 +20,8 @@
 //   `probe_lease` counts as failed, so a hung one cannot keep the breaker half open.
 // Not promised: that no call slips through while it trips; that a probe has really ended when its lease
 //   has. docs/design/breaker.md says how exact the windows are when threads race.
-// Cost: closed, admit() is one relaxed load, complete() takes no lock: one atomic addition and two loads
-//   while all goes well. A refusal is two loads and a count. Probes and changes of state take a lock.
+// Cost: closed, admit() is one relaxed load, complete() takes no lock: a few loads while the window is full of
+//   successes, else an atomic addition and an exchange. A refusal is two loads and a count. Probes and changes of state take a lock.
 #pragma once
 
 #include <array>
@@ -211,6 +211,7 @@ class Breaker {
   Clock& clock() const noexcept { return clock_; }
 
  private:
+  friend class Bulkhead;
   friend class BreakerCore;
   // The word: the generation, and flags that say what admit() and complete() have to do.
   static constexpr unsigned kFlags = 4;

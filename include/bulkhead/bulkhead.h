@@ -23,7 +23,7 @@
 //   moment, and the work keeps its thread until it really ends. With Isolation::semaphore it is the caller's
 //   own thread that runs the call, so it returns when the call does. In both, the result is Reason::timeout,
 //   whatever the call returns or throws later.
-// Cost: two looks at the clock and about six atomic operations with everything on (docs/benchmarks.md); nothing
+// Cost: two looks at the clock and three atomic exchanges with everything on (docs/benchmarks.md); nothing
 //   allocates, unless a call has a time limit of its own and takes a stop_token, or runs in a pool.
 // The destructor waits for the calls in line and in flight, like that of a gate, and closes its gate or pool
 // first; it leaves a gate that others own as it is.
@@ -326,7 +326,16 @@ class Bulkhead {
   friend class Call;
   friend class detail::CallLimit;
   struct Core;
-  enum Mode : std::uint8_t { bypassed = 1, shadowed = 2, timed = 4, with_histograms = 8, draining = 16 };
+  // elsewhere: a pool, a gate of others, or a time limit. watched: the gate has hooks, a list of holders, or samples.
+  enum Mode : std::uint8_t {
+    bypassed = 1,
+    shadowed = 2,
+    timed = 4,
+    with_histograms = 8,
+    draining = 16,
+    elsewhere = 32,
+    watched = 64
+  };
 
   struct Pin {  // around what touches the bulkhead when it may hold nothing that its destructor waits for
     explicit Pin(Bulkhead& b) noexcept : bulkhead(b) { b.pins_.fetch_add(1, std::memory_order_relaxed); }
@@ -340,21 +349,47 @@ class Bulkhead {
 
   // The stages before the place; false: `why` says which refused. Then the call, its place, and its end.
   bool prepare(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept;
-  bool ask_policies(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept;
   template <class R>
   bool enter(Call& call, const CallOptions<R>& options, Rejection& why, Waiting& waiting) noexcept;
-  // A call on this thread, at a gate of its own, without a time limit.
-  bool simple() const noexcept {
-    return !pool_ && !shared_ && execution_timeout_.load(std::memory_order_relaxed) == wait_forever;
-  }
+  // Most calls begin and end on one thread, find a place at once, and have no time limit. This is what has to be known
+  // of one while it runs; nothing is written that need not be, because the next atomic operation waits for it.
+  struct SimpleCall {
+    SimpleCall() noexcept {}  // NOLINT(*-member-init): enter_simply() writes what will be read
+    TimePoint began() const noexcept { return TimePoint(std::chrono::nanoseconds(began_ns)); }
+
+    std::int64_t began_ns;  // 0: nobody wants to know
+    Breaker* breaker;
+    bool sampled;
+    std::uint64_t breaker_word;  // if there is a breaker
+    union {
+      LimiterCall sample;  // if sampled
+    };
+    RateLimiter* rate;           // if it is almost in, like the next two
+    std::uint64_t charge, mark;  // if there is a rate limiter
+  };
+  // no: it takes more than that, and nothing has been taken. almost: all it lacks is a place.
+  enum class Entry : std::uint8_t { no, almost, yes };
+  Entry enter_simply(SimpleCall& call) noexcept;
+  Entry enter_simply_at(SimpleCall& call, TimePoint now) noexcept;
+  Entry enter_simply_late(SimpleCall& call) noexcept;
+  Entry enter_simply_rest(SimpleCall& call, Gate::Turnstile::Pass passed) noexcept;
+  void leave_simply(const SimpleCall& call) noexcept;  // it has succeeded
+  void leave_simply_at(const SimpleCall& call, TimePoint now) noexcept;
+  void leave_simply_late(const SimpleCall& call) noexcept;
+  void leave_simply_telling(const SimpleCall& call, TimePoint now) noexcept;
+  void give_back_simply(TimePoint now) noexcept;
+  Call resume(const SimpleCall& call) noexcept;  // the same call, for the long way out
+  // The long way in, from where enter_simply() has left off.
+  bool enter_on(Call& call, const SimpleCall& begun, Entry entry, std::source_location where, Rejection& why,
+                Waiting& waiting) noexcept;
+  template <class R, class F>
+  Result<R> execute_on(F&& fn, const SimpleCall& begun, Entry entry, std::source_location where);
   TimePoint glance() const noexcept;
-  bool enter_simply(Call& call, std::source_location where, Rejection& why, Waiting& waiting) noexcept;
   bool enter(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
              Waiting& waiting) noexcept;
   bool enter_line(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
                   Waiting& waiting) noexcept;
   Gate::Turnstile::Pass pass(Call& call, Priority priority) noexcept;
-  Gate::Turnstile::Pass pass_gate(Call& call, Priority priority) noexcept;
   bool enter_otherwise(Call& call, Gate::Turnstile::Pass passed, const AcquireOptions& options,
                        Rejection& why, Waiting& waiting) noexcept;
   bool place(Call& call, Result<Permit> permit, Rejection& why) noexcept;

@@ -235,6 +235,7 @@ class Gate {
   void release_lent() noexcept;
   std::stop_token lease(Permit& permit) noexcept;
   void release_measured(std::int64_t now) noexcept;
+  void release_stepped(std::int64_t now) noexcept;
   void release_observed(const Permit::Parts& permit, std::uint32_t unmeasured, std::int64_t now) noexcept;
   void count_double_release() noexcept;
 

@@ -61,26 +61,31 @@ class Histogram {
 
   static constexpr std::size_t bucket_of(std::uint64_t ns) noexcept {
     if (ns <= 1) return 0;
-    const auto octave = static_cast<std::size_t>(std::bit_width(ns) - 1);
-    const std::uint64_t mantissa = ns << (63 - octave);
-    const std::size_t below = kBelow[(mantissa >> 58) - 32];
-    const std::size_t i = octave * kPerOctave + below + (mantissa > kBounds[below]);
-    return i < kBuckets ? i : kBuckets - 1;
+    if (ns > kMost) [[unlikely]]
+      return kBuckets - 1;
+    const auto above = static_cast<unsigned>(std::countl_zero(ns));
+    const std::uint64_t mantissa = ns << above;
+    const std::uint64_t cell = kCells[(mantissa >> 58) - 32];
+    return (63 - above) * kPerOctave + (cell & kBelow) + (mantissa > cell);
   }
   static double upper_bound(std::size_t bucket) noexcept;  // ns
 
  private:
-  // 2^63 * 2^(k/8), rounded down; and one above all.
-  static constexpr std::array<std::uint64_t, kPerOctave + 1> kBounds{
-      0x8000000000000000, 0x8b95c1e3ea8bd6e6, 0x9837f0518db8a96f, 0xa5fed6a9b15138ea, 0xb504f333f9de6484,
-      0xc5672a115506dadd, 0xd744fccad69d6af4, 0xeac0c6e7dd24392e, 0xffffffffffffffff};
-  // How many bounds lie below each 32nd of an octave: there is at most one within it.
-  static constexpr std::array<std::uint8_t, 32> kBelow = [] {
-    std::array<std::uint8_t, 32> below{};
-    for (std::size_t i = 0; i < below.size(); ++i)
-      for (const std::uint64_t bound : kBounds)
-        if (bound < (i + 32) << 58) ++below[i];
-    return below;
+  // Each 32nd of an octave has at most one bound within it. So a cell is that bound (2^63 * 2^(k/8), rounded down,
+  // or one above all), and in its lowest bits how many bounds lie below the cell: values up to kMost have zeros
+  // there, so that the comparison does not see them.
+  static constexpr std::uint64_t kBelow = 15, kMost = std::uint64_t{1} << ((kBuckets - 1) / kPerOctave);
+  static constexpr std::array<std::uint64_t, 32> kCells = [] {
+    constexpr std::array<std::uint64_t, kPerOctave + 1> bounds{
+        0x8000000000000000, 0x8b95c1e3ea8bd6e6, 0x9837f0518db8a96f, 0xa5fed6a9b15138ea, 0xb504f333f9de6484,
+        0xc5672a115506dadd, 0xd744fccad69d6af4, 0xeac0c6e7dd24392e, 0xffffffffffffffff};
+    std::array<std::uint64_t, 32> cells{};
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      std::size_t below = 0;
+      while (bounds[below] < (i + 32) << 58) ++below;
+      cells[i] = (bounds[below] & ~kBelow) | below;
+    }
+    return cells;
   }();
 
   std::array<std::atomic<std::uint64_t>, kBuckets> buckets_{};

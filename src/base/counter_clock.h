@@ -1,6 +1,7 @@
 // counter_clock.h - std::chrono::steady_clock read from the processor's own counter, at half the cost.
 //
 //   const std::int64_t ns = base::counter_now();       // within a few microseconds of steady_clock
+//   if (base::counter_glance(ns)) ...                  // the same where nothing can be called; seldom false
 //
 // Good for measuring, not for deadlines: every tenth of a second it is set right by the system's clock, and may
 // then step by the error of that tenth, forward or back. Where there is no such counter, or it cannot be
@@ -26,6 +27,11 @@ namespace bulkhead::base {
 class CounterClock {
  public:
   std::int64_t now() noexcept {
+    std::int64_t ns = 0;
+    return glance(ns) ? ns : set_right();
+  }
+  // False: it has to be set right first, ask now().
+  [[gnu::always_inline]] bool glance(std::int64_t& now) const noexcept {
     const std::uint32_t version = version_.load(std::memory_order_acquire);
     const std::uint64_t counter = counter_.load(std::memory_order_relaxed);
     const std::int64_t ns = ns_.load(std::memory_order_relaxed);
@@ -33,10 +39,10 @@ class CounterClock {
     // acquire above and below, so that the three were read between the two looks at the version
     std::atomic_thread_fence(std::memory_order_acquire);
     const std::uint64_t passed = __rdtsc() - counter;
-    if (rate == 0 || passed > longest_.load(std::memory_order_relaxed) || version & 1 ||
-        version_.load(std::memory_order_relaxed) != version) [[unlikely]]
-      return set_right();
-    return ns + static_cast<std::int64_t>(passed * rate >> 32);
+    now = ns + static_cast<std::int64_t>(passed * rate >> 32);
+    // An odd version is never found again one lower, and before there is a rate any time is too long.
+    return passed <= longest_.load(std::memory_order_relaxed) &&
+           version_.load(std::memory_order_relaxed) == (version & ~1U);
   }
 
  private:
@@ -56,10 +62,14 @@ class CounterClock {
 extern constinit CounterClock counter_clock;
 
 inline std::int64_t counter_now() noexcept { return counter_clock.now(); }
+[[gnu::always_inline]] inline bool counter_glance(std::int64_t& now) noexcept {
+  return counter_clock.glance(now);
+}
 
 #else
 
 std::int64_t counter_now() noexcept;  // the system's
+inline bool counter_glance(std::int64_t&) noexcept { return false; }
 
 #endif
 

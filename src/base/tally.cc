@@ -2,9 +2,10 @@
 
 namespace bulkhead::base::detail {
 
-std::uint32_t number_thread() noexcept {
+ThreadNumber number_thread() noexcept {
   static constinit std::atomic<std::uint32_t> threads{0};
-  return number_of_thread = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+  const std::uint32_t number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+  return number_of_thread = {.number = number, .stripe = number % kOwnStripes};
 }
 
 }  // namespace bulkhead::base::detail

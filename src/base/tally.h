@@ -14,26 +14,36 @@
 
 namespace bulkhead::base {
 
+inline constexpr std::uint32_t kOwnStripes = 3;  // of whatever has a stripe for each of some threads
+
+// Threads are numbered from 1, and no number is given twice.
+struct ThreadNumber {
+  std::uint32_t number = 0;  // 0: none yet
+  std::uint32_t stripe = 0;  // number % kOwnStripes
+};
+
 namespace detail {
-inline constinit thread_local std::uint32_t number_of_thread = 0;  // 0: none yet
-std::uint32_t number_thread() noexcept;
+inline constinit thread_local ThreadNumber number_of_thread{};
+ThreadNumber number_thread() noexcept;
 }  // namespace detail
 
-// Numbers threads from 1, and never gives a number twice.
-inline std::uint32_t thread_number() noexcept {
-  const std::uint32_t mine = detail::number_of_thread;
-  return mine != 0 ? mine : detail::number_thread();
+inline ThreadNumber this_thread() noexcept {
+  const ThreadNumber mine = detail::number_of_thread;
+  return mine.number != 0 ? mine : detail::number_thread();
 }
+inline std::uint32_t thread_number() noexcept { return this_thread().number; }
 
 template <std::size_t Kinds>
 class Tally {
  public:
-  void add(std::size_t kind, std::uint64_t n = 1) noexcept {
-    const std::uint32_t me = thread_number();
-    Stripe& mine = stripes_[me % (kStripes - 1)];
+  void add(std::size_t kind, std::uint64_t n = 1) noexcept { add(this_thread(), kind, n); }
+  // For those who know already who they are.
+  [[gnu::always_inline]] void add(ThreadNumber me, std::size_t kind, std::uint64_t n = 1) noexcept {
+    Stripe& mine = stripes_[me.stripe];
     std::uint32_t owner = mine.owner.load(std::memory_order_relaxed);
-    if (owner == 0 && mine.owner.compare_exchange_strong(owner, me, std::memory_order_relaxed)) owner = me;
-    if (owner == me) [[likely]]
+    if (owner == 0 && mine.owner.compare_exchange_strong(owner, me.number, std::memory_order_relaxed))
+      owner = me.number;
+    if (owner == me.number) [[likely]]
       mine.counts[kind].store(mine.counts[kind].load(std::memory_order_relaxed) + n,
                               std::memory_order_relaxed);
     else
@@ -47,7 +57,7 @@ class Tally {
   }
 
  private:
-  static constexpr std::size_t kStripes = 4;
+  static constexpr std::size_t kStripes = kOwnStripes + 1;
   // Relaxed throughout: a count orders nothing, and each word has either one writer or atomic additions.
   struct alignas(64) Stripe {
     std::atomic<std::uint64_t> counts[Kinds]{};

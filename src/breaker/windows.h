@@ -66,8 +66,7 @@ class CallWindow {
     Ring& ring = *ring_.load(std::memory_order_acquire);
     // A window full of good results stays as it is by one more, whichever of them that replaces.
     const std::uint64_t size = ring.size.load(std::memory_order_relaxed);
-    if (!result.failure && !result.slow &&
-        totals_.load(std::memory_order_relaxed) == totals_of(generation) + (size << 32)) [[likely]]
+    if (!result.failure && !result.slow && totals() == totals_of(generation) + (size << 32)) [[likely]]
       return {.calls = size};
     auto& slot = ring.slots[ring.place(next_.fetch_add(1, std::memory_order_relaxed))];
     const std::uint32_t mine = tag(generation) | (result.failure ? kFailure : 0) | (result.slow ? kSlow : 0);
@@ -80,8 +79,15 @@ class CallWindow {
     return hint();
   }
 
+  // The sum of the slots, packed, and what it is while all of them are good.
+  std::uint64_t totals() const noexcept { return totals_.load(std::memory_order_relaxed); }
+  std::uint64_t all_well(std::uint64_t generation) const noexcept {
+    const Ring& ring = *ring_.load(std::memory_order_acquire);
+    return totals_of(generation) + (std::uint64_t{ring.size.load(std::memory_order_relaxed)} << 32);
+  }
+
   Counts hint() const noexcept {
-    const std::uint64_t t = totals_.load(std::memory_order_relaxed);
+    const std::uint64_t t = totals();
     const auto field = [](std::uint64_t v) { return std::max<std::uint64_t>(v & 0xffff, kBias) - kBias; };
     return {field(t >> 32), field(t), field(t >> 16)};
   }

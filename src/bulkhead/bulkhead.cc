@@ -4,10 +4,9 @@
 #include <mutex>
 #include <vector>
 
-#include "base/counter_clock.h"
 #include "base/futex.h"
 #include "base/text.h"
-#include "bulkhead/service_times.h"
+#include "bulkhead/core.h"
 
 namespace bulkhead {
 namespace {
@@ -103,35 +102,6 @@ double BulkheadSnapshot::rejection_rate() const {
   return asked == 0 ? 0 : static_cast<double>(gate.rejected()) / static_cast<double>(asked);
 }
 
-// Invariants
-//   C1 Settings are changed by one thread at a time, under `settings`. Calls in line may be admitted and run in
-//      there, on that very thread: so it is recursive, and whoever only reads does not take it.
-//   C2 options and baseline are read and written under `mutex`, and no code of others is called under it.
-//   C3 A policy is made before options name it, and lives as long as the core, for the calls it has admitted.
-//   C4 Once there is a limiter, it alone resizes the gate; without `adaptive` it is fixed at max_concurrent.
-struct Bulkhead::Core {
-  std::recursive_mutex settings;
-  mutable std::mutex mutex;
-  BulkheadOptions options;  // in force
-  std::function<Opinion(const std::exception_ptr&)> judge;
-  std::optional<Gate> gate;
-  std::optional<Pool> pool;
-  // The limiter is destroyed before its gate.
-  std::unique_ptr<Breaker> breaker;
-  std::unique_ptr<RateLimiter> rate;
-  std::unique_ptr<AdaptiveLimiter> limiter;
-
-  Histogram wait;
-  ServiceTimes service;  // reset under `mutex`
-  std::atomic<std::uint64_t> bypassed{0}, timed_out{0}, fallback_failures{0}, handler_errors{0},
-      would_wait{0};
-  std::array<std::atomic<std::uint64_t>, 3> fallbacks{};
-  std::array<std::atomic<std::uint64_t>, kReasons> would_reject{};
-  std::atomic<std::uint32_t> beyond{0};
-  Snapshot baseline;  // the gate's counters at the last reset_statistics()
-  std::uint64_t abandoned_before = 0, caller_runs_before = 0;
-};
-
 Bulkhead::Bulkhead(const BulkheadOptions& o)
     : clock_(o.clock  ? *o.clock
              : o.gate ? o.gate->clock()
@@ -203,8 +173,11 @@ void Bulkhead::apply(const BulkheadOptions& o) {
   if (core.limiter) core.limiter->hold(!o.adaptive);
 
   const bool time_matters = o.histograms || o.breaker || o.rate_limit || o.adaptive;
+  const bool here = !pool_ && !shared_ && o.execution_timeout == wait_forever;
+  const bool hidden = !gate_->turnstile_.observed() || gate_->only_measured();
   mode_.store(static_cast<std::uint8_t>((o.enabled ? 0 : bypassed) | (o.shadow ? shadowed : 0) |
                                         (time_matters ? timed : 0) | (o.histograms ? with_histograms : 0) |
+                                        (here ? 0 : elsewhere) | (hidden ? 0 : watched) |
                                         (mode_.load(std::memory_order_relaxed) & draining)),
               std::memory_order_relaxed);
   fallback_on_.store(o.fallback_on, std::memory_order_relaxed);
@@ -325,11 +298,6 @@ std::chrono::nanoseconds Bulkhead::time_limit(std::chrono::nanoseconds own) cons
 
 // ---- the way of a call ----
 
-// Every call asks twice, mostly the same clock.
-[[gnu::always_inline]] inline TimePoint Bulkhead::glance() const noexcept {
-  return steady_ ? TimePoint(std::chrono::nanoseconds(base::counter_now())) : clock_.glance();
-}
-
 Result<Call> Bulkhead::try_acquire(const AcquireOptions& options) noexcept {
   Result<Call> call(std::in_place);
   Rejection why;
@@ -373,11 +341,6 @@ std::optional<Result<Call>> Bulkhead::begin_acquire(const AcquireOptions& option
 }
 
 bool Bulkhead::prepare(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept {
-  return ask_policies(call, priority, cost, why);
-}
-
-[[gnu::always_inline]] inline bool Bulkhead::ask_policies(Call& call, Priority priority, std::uint32_t cost,
-                                                          Rejection& why) noexcept {
   const std::uint8_t mode = mode_.load(std::memory_order_relaxed);
   if (mode & (bypassed | shadowed | draining)) [[unlikely]] {
     if (mode & draining) {
@@ -424,16 +387,22 @@ bool Bulkhead::enter(Call& call, const AcquireOptions& options, bool may_wait, R
   return enter_line(call, options, may_wait, why, waiting);
 }
 
-// The whole way of most calls, in; finish() is the way out.
-bool Bulkhead::enter_simply(Call& call, std::source_location where, Rejection& why,
-                            Waiting& waiting) noexcept {
-  if (!ask_policies(call, Priority::normal, 1, why)) [[unlikely]]
-    return false;
-  if (call.free()) [[unlikely]]
-    return true;
-  const auto passed = pass_gate(call, Priority::normal);
-  if (passed == Gate::Turnstile::Pass::yes) [[likely]]
-    return true;
+bool Bulkhead::enter_on(Call& call, const SimpleCall& begun, Entry entry, std::source_location where,
+                        Rejection& why, Waiting& waiting) noexcept {
+  if (entry == Entry::almost) {
+    call.began_ = begun.began();
+    if ((call.rate_ = begun.rate)) {
+      call.ticket_.charge = begun.charge;
+      call.ticket_.mark = begun.mark;
+    }
+    if ((call.breaker_ = begun.breaker)) call.pass_.generation = begun.breaker_word >> Breaker::kFlags;
+    return enter_line(call, {.where = where}, true, why, waiting);
+  }
+  static_cast<void>(base::this_thread());  // now it has a number, without which no call is simple
+  if (!prepare(call, Priority::normal, 1, why)) return false;
+  if (call.free()) return true;
+  const auto passed = pass(call, Priority::normal);
+  if (passed == Gate::Turnstile::Pass::yes) return true;
   return enter_otherwise(call, passed, {.where = where}, why, waiting);
 }
 
@@ -444,13 +413,8 @@ bool Bulkhead::enter_otherwise(Call& call, Gate::Turnstile::Pass passed, const A
                                              : place(call, gate_->noted(options), why);
 }
 
-Gate::Turnstile::Pass Bulkhead::pass(Call& call, Priority priority) noexcept {
-  return pass_gate(call, priority);
-}
-
 // A plain call that need not wait.
-[[gnu::always_inline]] inline Gate::Turnstile::Pass Bulkhead::pass_gate(Call& call,
-                                                                        Priority priority) noexcept {
+Gate::Turnstile::Pass Bulkhead::pass(Call& call, Priority priority) noexcept {
   using Pass = Gate::Turnstile::Pass;
   const Pass passed = gate_->turnstile_.try_pass(1);
   if (passed == Pass::no) return passed;

@@ -21,17 +21,19 @@ namespace bulkhead {
 
 class ServiceTimes {
  public:
-  void add(std::uint64_t ns) noexcept {
-    const std::uint32_t me = base::thread_number();
+  void add(std::uint64_t ns) noexcept { add(base::this_thread(), ns); }
+  // For those who know already who they are.
+  [[gnu::always_inline]] void add(base::ThreadNumber me, std::uint64_t ns) noexcept {
     // Relaxed throughout: the owner is chosen once, and every number stands for itself.
     std::uint32_t owner = owner_.load(std::memory_order_relaxed);
-    if (owner == 0 && owner_.compare_exchange_strong(owner, me, std::memory_order_relaxed)) owner = me;
-    if (owner == me) [[likely]] {
+    if (owner == 0 && owner_.compare_exchange_strong(owner, me.number, std::memory_order_relaxed))
+      owner = me.number;
+    if (owner == me.number) [[likely]] {
       raise(own_[Histogram::bucket_of(ns)], 1);
       raise(own_sum_, ns);
     } else {
       others_.count(ns);
-      others_sum_.add(0, ns);
+      others_sum_.add(me, 0, ns);
     }
   }
 

@@ -497,21 +497,25 @@ std::stop_token Gate::lease(Permit& permit) noexcept {
 
 void Permit::drop_observed(std::int64_t now) noexcept {
   Gate& gate = *gate_;
-  if (gate.meter_ && now == 0) now = gate.glance_ns();
   if (state_ == (held | observed) && cost_ == 1 && gate.only_measured()) {
     state_ = 0;
     return gate.release_measured(now);
   }
   const Parts what = parts();
   state_ = 0;
+  if (gate.meter_ && now == 0) now = gate.glance_ns();
   gate.release_observed(what, what.cost, now);
 }
 
 // Mostly nobody waits. The meter first: afterwards the gate may be gone.
 void Gate::release_measured(std::int64_t now) noexcept {
+  if (now == 0) now = glance_ns();
   meter_->step(-1, 0, now);
-  if (!turnstile_.give_back_quietly(1)) release_observed({.cost = 1}, 0, now);
+  if (!turnstile_.give_back_quietly(1)) release_stepped(now);
 }
+
+// The meter knows already.
+void Gate::release_stepped(std::int64_t now) noexcept { release_observed({.cost = 1}, 0, now); }
 
 // The units first, so that nothing that follows can keep them; then the numbers; then the hooks. The meter does
 // not know of `unmeasured` of the units yet.

@@ -2,51 +2,26 @@
 
 #include <thread>
 
-#include "base/tally.h"
-
 namespace bulkhead::detail {
 namespace {
 constexpr std::uint64_t kWrap = (std::uint64_t{1} << 63) - 1;
 }
 
-inline void Meter::write(Stripe& stripe, std::uint32_t version, std::uint64_t units, std::uint64_t full,
-                         std::uint64_t now) noexcept {
-  // release, each of them: who reads a new sum also reads that the version was odd
-  const auto add = [&](Sum sum, std::uint64_t n) {
-    stripe.sums[sum].store(stripe.sums[sum].load(std::memory_order_relaxed) + n, std::memory_order_release);
-  };
-  if (units != 0) {
-    add(taken, units);
-    add(taken_by_time, units * now);
+// Of a thread that has no stripe, or not yet.
+void Meter::step_shared(std::int64_t units, int full, std::int64_t now) noexcept {
+  const base::ThreadNumber me = base::this_thread();
+  std::uint32_t nobody = 0;
+  if (stripes_[me.stripe].owner.compare_exchange_strong(nobody, me.number, std::memory_order_relaxed)) {
+    step_own(me, units, full, now);
+    return;
   }
-  if (full != 0) {
-    add(filled, full);
-    add(filled_by_time, full * now);
-  }
-  stripe.version.store(version + 1, std::memory_order_release);
-}
-
-void Meter::step(std::int64_t units, int full, std::int64_t now) noexcept {
-  const auto u = static_cast<std::uint64_t>(units);
-  const auto f = static_cast<std::uint64_t>(std::int64_t{full});
-  const auto t = static_cast<std::uint64_t>(now);
-  const std::uint32_t me = base::thread_number();
-  Stripe& mine = stripes_[me % kOwned];
-  // relaxed: an owner is chosen once, and reads back what it has written itself
-  std::uint32_t owner = mine.owner.load(std::memory_order_relaxed);
-  if (owner == 0 && mine.owner.compare_exchange_strong(owner, me, std::memory_order_relaxed)) owner = me;
-  if (owner == me) [[likely]] {
-    const std::uint32_t version = mine.version.load(std::memory_order_relaxed);
-    mine.version.store(version + 1, std::memory_order_relaxed);  // seen before the sums, which are released
-    return write(mine, version + 1, u, f, t);
-  }
-  for (std::size_t i = me % kShared;; i = (i + 1) % kShared) {
+  for (std::size_t i = me.number % kShared;; i = (i + 1) % kShared) {
     Stripe& stripe = stripes_[kOwned + i];
     std::uint32_t version = stripe.version.load(std::memory_order_relaxed);
     // acquire: the sums are those of the one who wrote last
     if (!(version & 1) && stripe.version.compare_exchange_strong(
                               version, version + 1, std::memory_order_acquire, std::memory_order_relaxed))
-      return write(stripe, version + 1, u, f, t);
+      return write(stripe, version + 1, units, full, now);
   }
 }
 

@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/tally.h"
+
 namespace bulkhead::detail {
 
 // Invariants
@@ -31,7 +33,22 @@ class Meter {
  public:
   // `units` were taken (below 0: given back) at `now`; `full`: 1, and none was available from then on;
   // -1, and one was again; 0, neither.
-  void step(std::int64_t units, int full, std::int64_t now) noexcept;
+  void step(std::int64_t units, int full, std::int64_t now) noexcept {
+    if (!step_own(base::this_thread(), units, full, now)) [[unlikely]]
+      step_shared(units, full, now);
+  }
+  // The same without a call. False: nothing has happened, because the stripe is not this thread's; use step().
+  [[gnu::always_inline]] bool step_own(base::ThreadNumber me, std::int64_t units, int full,
+                                       std::int64_t now) noexcept {
+    Stripe& mine = stripes_[me.stripe];
+    // relaxed: an owner is chosen once, and reads back what it has written itself
+    if (mine.owner.load(std::memory_order_relaxed) != me.number) [[unlikely]]
+      return false;
+    const std::uint32_t version = mine.version.load(std::memory_order_relaxed);
+    mine.version.store(version + 1, std::memory_order_relaxed);  // seen before the sums, which are released
+    write(mine, version + 1, units, full, now);
+    return true;
+  }
 
   struct Reading {
     std::uint64_t occupancy, saturated;  // ns; they wrap at 2^63
@@ -39,7 +56,7 @@ class Meter {
   Reading read(std::int64_t now) noexcept;
 
  private:
-  static constexpr std::size_t kOwned = 3, kShared = 4;
+  static constexpr std::size_t kOwned = base::kOwnStripes, kShared = 4;
   enum Sum : std::uint8_t { taken, taken_by_time, filled, filled_by_time, kSums };
 
   // The sums wrap: what a reader makes of them is right modulo 2^64.
@@ -48,8 +65,25 @@ class Meter {
     std::atomic<std::uint32_t> version{0};
     std::atomic<std::uint64_t> sums[kSums]{};
   };
-  static void write(Stripe& stripe, std::uint32_t version, std::uint64_t units, std::uint64_t full,
-                    std::uint64_t now) noexcept;
+  [[gnu::always_inline]] static void add(std::atomic<std::uint64_t>& sum, std::int64_t n,
+                                         std::int64_t by) noexcept {
+    const std::uint64_t more = static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(by);
+    // release: who reads a new sum also reads that the version was odd
+    sum.store(sum.load(std::memory_order_relaxed) + more, std::memory_order_release);
+  }
+  [[gnu::always_inline]] static void write(Stripe& stripe, std::uint32_t version, std::int64_t units,
+                                           int full, std::int64_t now) noexcept {
+    if (units != 0) {
+      add(stripe.sums[taken], units, 1);
+      add(stripe.sums[taken_by_time], units, now);
+    }
+    if (full != 0) {
+      add(stripe.sums[filled], full, 1);
+      add(stripe.sums[filled_by_time], full, now);
+    }
+    stripe.version.store(version + 1, std::memory_order_release);
+  }
+  void step_shared(std::int64_t units, int full, std::int64_t now) noexcept;
   static bool add_up(const Stripe& stripe, std::uint64_t (&sums)[kSums]) noexcept;
   static std::uint64_t rise(std::atomic<std::uint64_t>& shown, std::uint64_t to) noexcept;
 

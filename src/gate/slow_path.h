@@ -261,20 +261,6 @@ bool Turnstile<P>::give_back(std::uint32_t cost, std::uint32_t units, std::int64
 }
 
 template <class P>
-bool Turnstile<P>::give_back_quietly(std::uint32_t cost) noexcept {
-  std::uint64_t w = word_.load(std::memory_order_relaxed);
-  while (open_for(1, w)) {
-    const std::uint64_t after = w + word::released_one + cost;
-    // release: as in give_back()
-    if (!word_.compare_exchange_weak(w, after, std::memory_order_release, std::memory_order_relaxed))
-      continue;
-    P::remember(this, after);
-    return true;
-  }
-  return false;
-}
-
-template <class P>
 void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
   P::point("release.before_lock");
   Hold hold(mutex_);
@@ -581,8 +567,7 @@ typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
 
 template <class P>
 void Turnstile<P>::note_pass() noexcept {
-  if (word_.load(std::memory_order_relaxed) >> 62 == (anchor_.load(std::memory_order_relaxed) >> 30 & 3))
-    return;
+  if (!needs_note(word_.load(std::memory_order_relaxed))) return;
   Hold hold(mutex_);
   note(word_.load(std::memory_order_acquire));
 }

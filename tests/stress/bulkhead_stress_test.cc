@@ -238,6 +238,76 @@ TEST_P(BulkheadStress, EveryCallIsAccountedForWhateverIsDoneMeanwhile) {
   EXPECT_LE(s.rate_limit->available, 1'000'000);
 }
 
+// Calls without options or a time limit, which take a way of their own (simple_call.cc): more threads than have a
+// stripe for themselves, and settings that change.
+TEST(SimpleCallStress, EveryCallIsCountedWhateverIsChangedMeanwhile) {
+  BulkheadOptions o = options(Isolation::semaphore);
+  o.execution_timeout = wait_forever;
+  o.breaker->failure_rate = 1;
+  Tally tally;
+  Bulkhead b{o};
+  const auto calls = [&](std::uint32_t seed, TimePoint end) {
+    Dice dice(seed);
+    while (steady_clock::now() < end) {
+      const Work work{&tally, dice.one_in(50), dice.below(100)};
+      ++tally.calls;
+      try {
+        tally.count(b.execute(work));
+      } catch (const std::runtime_error&) {
+        ++tally.throws;
+      }
+    }
+  };
+  const auto many = [&](double seconds, const auto& meanwhile) {
+    const auto end = end_of_test(seconds);
+    Threads threads;
+    for (std::uint32_t i = 1; i <= 6; ++i) threads.add([&, i] { calls(i, end); });
+    while (steady_clock::now() < end) meanwhile();
+  };
+  const auto settled = [&] {
+    const BulkheadSnapshot s = b.snapshot();
+    EXPECT_EQ(tally.ended(), tally.calls);
+    EXPECT_EQ(s.gate.in_flight, 0u);
+    EXPECT_EQ(s.gate.admitted, tally.values + tally.throws);
+    EXPECT_EQ(s.gate.released, s.gate.admitted);
+    EXPECT_EQ(s.gate.failed, tally.throws);
+    EXPECT_EQ(s.gate.rejected(), tally.rejections);
+    EXPECT_LE(tally.peak, kCap);
+    EXPECT_EQ(s.gate.underflows, 0u);
+    return s;
+  };
+
+  // Nothing but calls: every part has counted each of them.
+  many(0.6, [&] {
+    const BulkheadSnapshot s = b.snapshot();
+    EXPECT_EQ(s.gate.admitted, s.gate.released + s.gate.permits);
+    std::this_thread::sleep_for(1ms);
+  });
+  const BulkheadSnapshot s = settled();
+  EXPECT_EQ(s.service.count(), s.gate.admitted);
+  EXPECT_EQ(s.wait.count(), s.gate.admitted);
+  EXPECT_EQ(s.rate_limit->admitted, tally.calls - s.gate.rejected(Reason::rate_limit));
+  EXPECT_EQ(s.gate.occupancy, b.snapshot().gate.occupancy);  // nothing is in flight
+
+  many(0.9, [&] {
+    Dice dice(static_cast<std::uint32_t>(steady_clock::now().time_since_epoch().count()));
+    BulkheadOptions next = o;
+    if (dice.one_in(4)) next.breaker.reset();
+    if (dice.one_in(4)) next.rate_limit.reset();
+    next.histograms = !dice.one_in(3);
+    if (dice.one_in(3)) next.adaptive = LimiterOptions{.floor = 1, .ceiling = kCap};
+    if (next.breaker && dice.one_in(3)) next.breaker->window = BreakerWindow::time;
+    if (dice.one_in(4)) next.execution_timeout = 10s;
+    next.max_concurrent = 1 + dice.below(kCap);
+    b.update(next);
+    if (Breaker* const breaker = b.breaker(); breaker && dice.one_in(2)) breaker->reset();
+    std::this_thread::sleep_for(1ms);
+  });
+  b.update(o);
+  settled();
+  EXPECT_GT(tally.throws, 0u);
+}
+
 TEST_P(BulkheadStress, ModesChangeUnderTraffic) {
   Tally tally;
   Bulkhead b{options(GetParam())};

@@ -295,32 +295,66 @@ template <class F>
 auto Bulkhead::execute(F&& fn, detail::NoOptions, std::source_location where) -> Result<detail::ReturnOf<F>> {
   using R = detail::ReturnOf<F>;
   if constexpr (!detail::takes_stop<F> && !detail::IsExpected<detail::Judged<R>>::value) {
-    if (simple()) [[likely]] {
-      Call call;
-      Rejection why;
-      Waiting waiting;
-      if (!enter_simply(call, where, why, waiting)) return Result<R>(std::unexpect, why);
+    SimpleCall call;
+    const Entry entry = enter_simply(call);
+    if (entry != Entry::yes) [[unlikely]]
+      return execute_on<R>(std::forward<F>(fn), call, entry, where);
+    [[maybe_unused]] bool left = false;
 #if defined(__cpp_exceptions)
-      try {
+    try {
 #endif
-        if constexpr (std::is_void_v<R>) {
-          fn();
-          call.finish(CallVerdict::success);
-          return {};
-        } else {
-          Result<R> result(std::in_place, fn());
-          call.finish(CallVerdict::success);
-          return result;
-        }
-#if defined(__cpp_exceptions)
-      } catch (...) {
-        const CallOptions<R> options;
-        return Attempt<R>(*this, call, options).end(Ended<R>(std::current_exception())).get();
+      if constexpr (std::is_void_v<R>) {
+        fn();
+        leave_simply(call);
+        return {};
+      } else {
+        Result<R> result(std::in_place, fn());
+        leave_simply(call);
+        left = true;
+        return result;
       }
-#endif
+#if defined(__cpp_exceptions)
+    } catch (...) {
+      if (left) throw;  // by moving the result
+      Call failed = resume(call);
+      const CallOptions<R> options;
+      return Attempt<R>(*this, failed, options).end(Ended<R>(std::current_exception())).get();
     }
+#endif
+  } else {
+    return execute(std::forward<F>(fn), CallOptions<R>{.where = where});
   }
-  return execute(std::forward<F>(fn), CallOptions<R>{.where = where});
+}
+
+// What enter_simply() was not enough for.
+template <class R, class F>
+[[gnu::noinline]] Result<R> Bulkhead::execute_on(F&& fn, const SimpleCall& begun, Entry entry,
+                                                 std::source_location where) {
+  const CallOptions<R> options{.where = where};
+  if (entry == Entry::no && (mode_.load(std::memory_order_relaxed) & elsewhere))
+    return execute(std::forward<F>(fn), options);
+  Call call;
+  Rejection why;
+  Waiting waiting;
+  if (!enter_on(call, begun, entry, where, why, waiting)) return Result<R>(std::unexpect, why);
+#if defined(__cpp_exceptions)
+  try {
+#endif
+    if constexpr (std::is_void_v<R>) {
+      fn();
+      call.finish(CallVerdict::success);
+      return {};
+    } else {
+      Result<R> result(std::in_place, fn());
+      call.finish(CallVerdict::success);
+      return result;
+    }
+#if defined(__cpp_exceptions)
+  } catch (...) {
+    if (!call) throw;  // by moving the result
+    return Attempt<R>(*this, call, options).end(Ended<R>(std::current_exception())).get();
+  }
+#endif
 }
 
 template <class F>

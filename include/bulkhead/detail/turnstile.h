@@ -193,6 +193,11 @@ class Turnstile {
   // noted: yes, and call note_pass(). filled: that too, and no unit is available any more.
   enum class Pass : std::uint8_t { no, yes, noted, filled };
   [[gnu::always_inline]] Pass try_pass(std::uint32_t cost) noexcept {
+    std::uint64_t seen = 0;
+    return try_pass(cost, seen);
+  }
+  // `seen`: the word as it was.
+  [[gnu::always_inline]] Pass try_pass(std::uint32_t cost, std::uint64_t& seen) noexcept {
     // The word is mostly as this thread left it: to guess it, and have the exchange tell if not, saves the
     // wait for a load, and between cores one of two transfers of the line.
     std::uint64_t w = P::recall(this);
@@ -200,16 +205,21 @@ class Turnstile {
     while (open_for(cost, w)) {
       // acquire: what the call that gave these units back has written is visible to the one that takes them.
       // release: whoever reads this word sees the begin() before it.
-      if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed))
+      if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed)) {
+        seen = w;
         return (w >> 62) == quarter_.load(std::memory_order_relaxed) ? Pass::yes
-               : word::turned_full(w, w - cost) == 1                 ? Pass::filled
-                                                                     : Pass::noted;
+               : open_for(1, w - cost)                               ? Pass::noted
+                                                                     : Pass::filled;
+      }
       P::remember(this, w);
     }
     return Pass::no;
   }
   // Keeps the 64-bit count of releases: at least once in 2^30 of them somebody passes by here.
   void note_pass() noexcept;
+  bool needs_note(std::uint64_t seen) const noexcept {
+    return seen >> 62 != (anchor_.load(std::memory_order_relaxed) >> 30 & 3);
+  }
   // Something wants to know of every admission and release (hooks, holders, sampling): every pass is noted.
   bool observed() const noexcept { return observed_; }
   // A word in the line of the hot one, for somebody who changes it right after each admission and right before each
@@ -227,7 +237,18 @@ class Turnstile {
   [[nodiscard]] bool give_back(std::uint32_t cost, std::uint32_t units, std::int64_t now) noexcept;
   // Only if there is no more to it than the addition: nobody waits, and units were available before.
   // Nothing of the turnstile is touched afterwards.
-  [[nodiscard]] bool give_back_quietly(std::uint32_t cost) noexcept;
+  [[nodiscard, gnu::always_inline]] bool give_back_quietly(std::uint32_t cost) noexcept {
+    std::uint64_t w = word_.load(std::memory_order_relaxed);
+    while (open_for(1, w)) {
+      const std::uint64_t after = w + word::released_one + cost;
+      // release: as in give_back()
+      if (!word_.compare_exchange_weak(w, after, std::memory_order_release, std::memory_order_relaxed))
+        continue;
+      P::remember(this, after);
+      return true;
+    }
+    return false;
+  }
   void after_release(std::int64_t now, Wakes& wakes) noexcept;
 
   // A call that try_pass turned away: admits it after all, rejects it, or (verdict `pending`) leaves
