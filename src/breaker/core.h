@@ -279,9 +279,8 @@ class BreakerCore {
                    std::memory_order_relaxed);
     failure_rate_.store(machine_.rules().failure_rate, std::memory_order_relaxed);
     slow_call_rate_.store(machine_.rules().slow_call_rate, std::memory_order_relaxed);
-    const bool by_calls =
-        mode != BreakerMode::disabled && !by_time_.load(std::memory_order_relaxed) && !above();
-    well_.store(by_calls ? calls_.all_well(machine_.generation()) : 0, std::memory_order_relaxed);
+    // A window in which calls are not counted is never full.
+    well_.store(above() ? 0 : calls_.all_well(machine_.generation()), std::memory_order_relaxed);
     retry_at_.store(machine_.next_probe().time_since_epoch().count(), std::memory_order_relaxed);
 
     std::uint64_t word = machine_.generation() << Breaker::kFlags;

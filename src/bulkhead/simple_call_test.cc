@@ -175,8 +175,11 @@ TEST(SimpleCall, ThatFindsNoPlaceGivesItsTokenBack) {
 }
 
 TEST(SimpleCall, ThatFindsNoPlaceWaitsForOne) {
-  Bulkhead b{
-      {.name = "db", .max_concurrent = 1, .max_queue = 1, .rate_limit = RateLimiterOptions{.rate = 1000}}};
+  Bulkhead b{{.name = "db",
+              .max_concurrent = 1,
+              .max_queue = 1,
+              .breaker = BreakerOptions{},
+              .rate_limit = RateLimiterOptions{.rate = 1000}}};
   EXPECT_TRUE(b.execute([] {}));
   std::thread other;
   EXPECT_TRUE(b.execute([&] {
@@ -190,6 +193,8 @@ TEST(SimpleCall, ThatFindsNoPlaceWaitsForOne) {
   other.join();
   const BulkheadSnapshot s = b.snapshot();
   EXPECT_EQ(s.gate.admitted, 3u);
+  EXPECT_EQ(s.rate_limit->admitted, 4u);
+  EXPECT_EQ(s.breaker->calls, 3u);
   EXPECT_EQ(s.wait.count(), 3u);
   EXPECT_EQ(s.wait.buckets[0], 2u);
 }
