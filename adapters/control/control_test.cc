@@ -352,6 +352,7 @@ TEST(Control, ABreakerThatOpensAgainWithinASecondIsAnEventToo) {
     if (e.kind == "breaker") told.push_back(e.text);
   EXPECT_EQ(told, (std::vector<std::string>{"breaker closed -> open (failure_rate)",
                                             "breaker open -> half_open -> open (probes_failed)"}));
+  EXPECT_TRUE(core.observer.history(60, 1, nullptr).at("changes").as_array().empty());  // nobody changed it
 }
 
 TEST(Control, HistoryRemembersThePeakOfEachSecond) {

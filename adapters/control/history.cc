@@ -126,9 +126,10 @@ json::object Observer::history(std::size_t span, std::size_t step, const std::st
         .status = 404, .type = "not_found", .detail = "nothing is remembered of a bulkhead \"" + *name + '"'};
   json::array changes;
   const double end = std::floor(unix_seconds(last_second_)), start = end - static_cast<double>(count * step);
+  // What people did. A breaker and a limit that move by themselves are seen in their columns.
   for (const Entry& entry : journal_.list({.limit = 1000}))
     if (unix_seconds(entry.at) >= start && entry.kind != "start" && entry.kind != "limit" &&
-        (!name || entry.bulkhead.empty() || entry.bulkhead == *name))
+        entry.kind != "breaker" && (!name || entry.bulkhead.empty() || entry.bulkhead == *name))
       changes.push_back(
           json::object{{"time", unix_seconds(entry.at)}, {"bulkhead", entry.bulkhead}, {"text", entry.text}});
   return {{"end", end},

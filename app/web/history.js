@@ -67,7 +67,7 @@ export class History {
       this.write(row, bucket, b.peak, limit, b.queue, news, open);
     }
     for (const e of view.events) {
-      if (CHANGES.has(e.kind) && !this.changes.some((c) => c.time === e.time && c.bulkhead === e.bulkhead)) {
+      if (!NO_CHANGE.has(e.kind) && !this.changes.some((c) => c.time === e.time && c.bulkhead === e.bulkhead)) {
         this.changes.push({ time: e.time, bulkhead: e.bulkhead, text: e.text });
       }
     }
@@ -129,7 +129,7 @@ export class History {
   }
 }
 
-const CHANGES = new Set(['override', 'revert', 'expired', 'drain', 'resume', 'reload', 'reload_failed']);
+const NO_CHANGE = new Set(['start', 'limit', 'breaker']); // as GET /v1/history leaves them out
 
 // [[i, value], ...] to one value each; `hold`: until the next one, else 0 in between.
 export function dense(pairs, count, hold = false) {
