@@ -21,6 +21,7 @@ int main() {
   beast.run();
   const bulkhead::control::Server control(registry, {.unix_socket = "", .listen = "127.0.0.1:0"});
   const int httplib = httplib_port(guard);
-  std::printf("beast on %u, cpp-httplib on %d, control on %s\n", beast.port(), httplib, control.url().c_str());
+  std::printf("beast on %u, cpp-httplib on %d, control on %s\n", beast.port(), httplib,
+              control.url().c_str());
   return beast.port() != 0 && httplib > 0 && !control.url().empty() ? 0 : 1;
 }
