@@ -15,6 +15,9 @@ std::int64_t ns(TimePoint t) { return t.time_since_epoch().count(); }
 }  // namespace
 
 Bulkhead::Entry Bulkhead::enter_simply(SimpleCall& call) noexcept {
+  // Before the clock, which the long way asks too.
+  if (base::detail::number_of_thread.number == 0) [[unlikely]]
+    return Entry::no;
   std::int64_t now = 0;
   if (mode_.load(std::memory_order_relaxed) & timed)
     if (!steady_ || !base::counter_glance(now)) [[unlikely]]
@@ -32,7 +35,7 @@ Bulkhead::Entry Bulkhead::enter_simply(SimpleCall& call) noexcept {
   const base::ThreadNumber me = base::detail::number_of_thread;
   RateLimiter* const rate = rate_.load(std::memory_order_acquire);
   Breaker* const breaker = breaker_.load(std::memory_order_acquire);
-  if ((mode_.load(std::memory_order_relaxed) & ~(timed | with_histograms)) || me.number == 0) [[unlikely]]
+  if (mode_.load(std::memory_order_relaxed) & ~(timed | with_histograms)) [[unlikely]]
     return Entry::no;
   // The mode may be older than the policies, which must not see a time that never was.
   if (now == TimePoint{} && (rate || breaker)) [[unlikely]]

@@ -184,8 +184,15 @@ struct ModelGate {
     c.since = now;
     c.until = std::min(c.timeout == forever ? forever : now + c.timeout, c.deadline);
     line.push_back(c);
-    if (flow_queues > 0)
-      serve();  // a flow that has had less may come before a heavy call that does not fit yet
+    if (flow_queues == 0) return;
+    const auto told = std::ssize(answers), noted = std::ssize(log);
+    serve();  // a flow that has had less may come before a heavy call that does not fit yet
+    // If it was its turn already, its owner and the hooks learn so as the call returns: after all others.
+    const auto own = std::ranges::find(answers, c.id, &Answer::id);
+    if (own == answers.end()) return;
+    const auto entry = log.begin() + noted + (own - answers.begin() - told);
+    std::rotate(own, own + 1, answers.end());
+    std::rotate(entry, entry + 1, log.end());
   }
 
   void release(int id, Outcome outcome) {
