@@ -14,7 +14,7 @@ namespace bulkhead {
 
 class Patience {
  public:
-  static constexpr int kLooks = 1000;  // with a pause between them: 20 to 60 us, about what a wake-up takes
+  static constexpr int kLooks = 2500;  // with a pause between them: 50 to 150 us, two or three wake-ups
 
   bool wants_to_look() noexcept {
     if (trust_ > 0) return true;
