@@ -27,13 +27,17 @@ struct World {
   std::atomic<int> made{0}, closed{0}, validated{0}, reset{0}, alive{0}, most{0};
   std::atomic<bool> down{false}, good{true}, resets{true}, throws{false};
   std::atomic<int> last_closed{0};
-  Opening told;
+  std::mutex mutex;
+  Opening told;  // under the mutex, while others may open
 
   ResourceOptions<Thing> options(std::uint32_t max) {
     return {.name = "db",
             .max = max,
             .open = [this](const Opening& o) -> std::expected<Thing, std::string> {
-              told = o;
+              {
+                const std::lock_guard lock(mutex);
+                told = o;
+              }
               if (throws) throw std::runtime_error("no route to host");
               if (down) return std::unexpected("connection refused");
               most = std::max(most.load(), ++alive);

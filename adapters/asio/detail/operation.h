@@ -14,7 +14,11 @@
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/cancellation_type.hpp>
+#include <boost/asio/execution/context.hpp>
+#include <boost/asio/execution/executor.hpp>
+#include <boost/asio/execution_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/query.hpp>
 #include <boost/smart_ptr/intrusive_ptr.hpp>
 #include <chrono>
 #include <cstddef>
@@ -22,6 +26,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <stop_token>
 #include <tuple>
 #include <utility>
@@ -73,6 +78,44 @@ struct Cancel {
   }
 };
 
+// Closed when an io_context ends. Whoever would touch it from a thread that it does not know passes through here: Asio
+// lets nobody do that while it ends, and cancelling a timer takes its handler out of one queue before it is in the next,
+// where the end does not find it.
+struct Door {
+  std::shared_mutex mutex;
+  bool closed = false;
+
+  template <class F>
+  void pass(F&& touch) {
+    const std::shared_lock lock(mutex);
+    if (!closed) touch();
+  }
+};
+
+// One for each io_context. Services are shut down before any of them is destroyed, the newest first: before those of the
+// timers, which are made earlier.
+class DoorKeeper final : public asio::execution_context::service {
+ public:
+  using key_type = DoorKeeper;
+  static inline asio::execution_context::id id;
+  explicit DoorKeeper(asio::execution_context& context) : service(context) {}
+
+  template <class Executor>
+  static std::shared_ptr<Door> door_of(const Executor& executor) {
+    if constexpr (asio::execution::is_executor<Executor>::value)
+      return asio::use_service<DoorKeeper>(asio::query(executor, asio::execution::context)).door_;
+    else
+      return asio::use_service<DoorKeeper>(executor.context()).door_;
+  }
+
+ private:
+  void shutdown() override {
+    const std::unique_lock lock(door_->mutex);
+    door_->closed = true;
+  }
+  const std::shared_ptr<Door> door_ = std::make_shared<Door>();
+};
+
 template <class Handler>
 void clear_slot(const Handler& handler) {
   if (auto slot = asio::get_associated_cancellation_slot(handler); slot.is_connected()) slot.clear();
@@ -114,7 +157,7 @@ class Operation : public Withdrawable {
     const std::lock_guard lock(mutex_);
     if (abandoned_) return;  // `answer` dies after the lock, and with it a permit that nobody wants
     answer_.emplace(std::move(answer));
-    if (timer_) timer_->cancel();
+    if (timer_) door_->pass([this] { timer_->cancel(); });
   }
 
   // The timer goes with the answer: whoever gave it may still hold a reference when the handler has run
@@ -178,7 +221,10 @@ class Operation : public Withdrawable {
   template <class Handler>
   void wait(Completion<Handler> completion) {
     const std::lock_guard lock(mutex_);
-    if (!timer_) timer_.emplace(completion.get_executor());
+    if (!timer_) {
+      timer_.emplace(completion.get_executor());
+      door_ = DoorKeeper::door_of(completion.get_executor());
+    }
     timer_->expires_at(answer_ ? TimePoint() : until());
     timer_->async_wait(std::move(completion));
   }
@@ -198,6 +244,7 @@ class Operation : public Withdrawable {
 
   std::optional<Answer> answer_;
   std::optional<Timer> timer_;
+  std::shared_ptr<Door> door_;  // of the timer's io_context
   bool abandoned_ = false;
 };
 
