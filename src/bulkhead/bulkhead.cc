@@ -391,11 +391,13 @@ bool Bulkhead::enter_on(Call& call, const SimpleCall& begun, Entry entry, std::s
                         Rejection& why, Waiting& waiting) noexcept {
   if (entry == Entry::almost) {
     call.began_ = begun.began();
-    if ((call.rate_ = begun.rate)) {
+    call.rate_ = begun.rate;
+    if (call.rate_) {
       call.ticket_.charge = begun.charge;
       call.ticket_.mark = begun.mark;
     }
-    if ((call.breaker_ = begun.breaker)) call.pass_.generation = begun.breaker_word >> Breaker::kFlags;
+    call.breaker_ = begun.breaker;
+    if (call.breaker_) call.pass_.generation = begun.breaker_word >> Breaker::kFlags;
     return enter_line(call, {.where = where}, true, why, waiting);
   }
   static_cast<void>(base::this_thread());  // now it has a number, without which no call is simple

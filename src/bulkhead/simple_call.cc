@@ -145,7 +145,8 @@ Call Bulkhead::resume(const SimpleCall& simple) noexcept {
   call.bulkhead_ = this;
   call.began_ = simple.began();
   if (simple.sampled) call.sample_ = simple.sample;
-  if ((call.breaker_ = simple.breaker)) call.pass_.generation = simple.breaker_word >> Breaker::kFlags;
+  call.breaker_ = simple.breaker;
+  if (call.breaker_) call.pass_.generation = simple.breaker_word >> Breaker::kFlags;
   call.permit_.hold(gate_, Priority::normal);
   if (gate_->turnstile_.observed()) call.permit_.observe();
   return call;
