@@ -1,7 +1,6 @@
 // world_test.h - a control plane over a few real bulkheads, and ways to ask it.
 #pragma once
 
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "bulkhead/manual_clock.h"
 #include "http_client_test.h"
 #include "server.h"
+#include "tests/support/temp_directory.h"
 
 namespace bulkhead::control {
 
@@ -21,7 +21,8 @@ struct World {
   ManualClock clock;
   std::mutex mutex;  // of `bulkheads`
   std::map<std::string, std::shared_ptr<Bulkhead>, std::less<>> bulkheads;
-  std::string directory;
+  const tests::TempDirectory temporary;
+  const std::string directory = temporary.path().string();
   ServerOptions options;
   std::unique_ptr<Server> server;
 
@@ -29,8 +30,6 @@ struct World {
     add({.name = "db", .max_concurrent = 20, .max_queue = 10, .clock = &clock});
     add({.name = "pay/eu", .max_concurrent = 5, .breaker = BreakerOptions{}, .clock = &clock});
     add({.name = "auto", .max_concurrent = 5, .adaptive = LimiterOptions{}, .clock = &clock});
-    std::string pattern = (std::filesystem::temp_directory_path() / "bulkhead-control-XXXXXX").string();
-    directory = ::mkdtemp(pattern.data());
     options = {.unix_socket = directory + "/admin.sock",
                .listen = "127.0.0.1:0",
                .tokens_file = directory + "/tokens",
@@ -43,10 +42,7 @@ struct World {
         << "\nann admin " << sha256_hex("a") << " 2999-01-01T00:00:00Z\nold admin " << sha256_hex("x")
         << " 2020-01-01T00:00:00Z\n";
   }
-  ~World() {
-    server.reset();
-    std::filesystem::remove_all(directory);
-  }
+  ~World() { server.reset(); }
   void add(const BulkheadOptions& o) {
     const std::lock_guard lock(mutex);
     bulkheads[o.name] = std::make_shared<Bulkhead>(o);
