@@ -123,39 +123,23 @@ class Gate {
 
   // Never waits, never queues.
   Result<Permit> try_acquire(const AcquireOptions& options) noexcept {
-    Result<Permit> result = blank(options.priority);
-    const auto pass = plain(options) ? turnstile_.try_pass(1) : Turnstile::Pass::no;
-    if (pass != Turnstile::Pass::yes) [[unlikely]]
-      try_acquire_else(result, pass, options);
-    return result;
+    return pass_or(options.priority, plain(options), [&](auto& blank) { try_acquire_else(blank, options); });
   }
   // (A template only so that `try_acquire({})` means the one above.)
   template <std::same_as<void> T = void>
   [[gnu::always_inline]] Result<Permit> try_acquire(
       std::source_location where = std::source_location::current()) noexcept {
-    Result<Permit> result = blank(Priority::normal);
-    const auto pass = turnstile_.try_pass(1);
-    if (pass != Turnstile::Pass::yes) [[unlikely]]
-      try_acquire_else(result, pass, where);
-    return result;
+    return pass_or(Priority::normal, true, [&](auto& blank) { try_acquire_else(blank, where); });
   }
 
   // May block this thread, for as long as options.timeout and the deadline allow.
   Result<Permit> acquire(const AcquireOptions& options) noexcept {
-    Result<Permit> result = blank(options.priority);
-    const auto pass = plain(options) ? turnstile_.try_pass(1) : Turnstile::Pass::no;
-    if (pass != Turnstile::Pass::yes) [[unlikely]]
-      acquire_else(result, pass, options);
-    return result;
+    return pass_or(options.priority, plain(options), [&](auto& blank) { acquire_else(blank, options); });
   }
   template <std::same_as<void> T = void>
   [[gnu::always_inline]] Result<Permit> acquire(
       std::source_location where = std::source_location::current()) noexcept {
-    Result<Permit> result = blank(Priority::normal);
-    const auto pass = turnstile_.try_pass(1);
-    if (pass != Turnstile::Pass::yes) [[unlikely]]
-      acquire_else(result, pass, where);
-    return result;
+    return pass_or(Priority::normal, true, [&](auto& blank) { acquire_else(blank, where); });
   }
 
   // co_await -> Result<Permit>. A coroutine that had to wait resumes on the thread that released its units,
@@ -214,20 +198,25 @@ class Gate {
   static bool plain(const AcquireOptions& o) noexcept {
     return o.cost == 1 && o.deadline == no_deadline && !o.stop.stop_possible();
   }
-  // A permit, written before the units are taken: written after, its stores would delay the release. It
-  // counts once try_pass() says yes; else an ..._else() function puts the answer in its place.
-  Result<Permit> blank(Priority priority) noexcept {
-    return Result<Permit>(std::in_place, Permit(this, 1, priority, Permit::held));
+  // The permit is written before the units are taken: written after, its stores would delay the release. It
+  // counts once pass() says yes; else otherwise(blank) puts the answer in its place.
+  template <class Otherwise>
+  [[gnu::always_inline]] Result<Permit> pass_or(Priority priority, bool plain,
+                                                Otherwise&& otherwise) noexcept {
+    Result<Permit> result(std::in_place, Permit::Key(), this, priority);
+    if (!(plain && turnstile_.pass())) [[unlikely]]
+      otherwise(result);
+    else if (!result)
+      std::unreachable();  // which the compiler cannot know behind an exchange, and would have to look
+    return result;
   }
-  void try_acquire_else(Result<Permit>& blank, Turnstile::Pass pass, std::source_location where) noexcept;
-  void try_acquire_else(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
-  void acquire_else(Result<Permit>& blank, Turnstile::Pass pass, std::source_location where) noexcept;
-  void acquire_else(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
+  void try_acquire_else(Result<Permit>& blank, std::source_location where) noexcept;
+  void try_acquire_else(Result<Permit>& blank, const AcquireOptions& options) noexcept;
+  void acquire_else(Result<Permit>& blank, std::source_location where) noexcept;
+  void acquire_else(Result<Permit>& blank, const AcquireOptions& options) noexcept;
   template <class Answer>
   static void fill(Result<Permit>& blank, Answer&& answer) noexcept;
   bool refuse_at_sight(Result<Permit>& blank, Priority priority, bool may_queue) noexcept;
-  void try_acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
-  void acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept;
   Result<Permit> noted(const AcquireOptions& options) noexcept;
   Result<Permit> try_acquire_slow(const AcquireOptions& options, std::int64_t seen = 0) noexcept;
   Result<Permit> acquire_slow(const AcquireOptions& options) noexcept;
@@ -307,7 +296,7 @@ class Gate {
 
 inline bool Permit::release(Outcome outcome) noexcept {
   if (!(state_ & held)) {
-    if (gate_) gate_->count_double_release();
+    if (Gate* last = gate()) last->count_double_release();
     return false;
   }
   if (outcome == Outcome::failure) fail();
@@ -316,29 +305,19 @@ inline bool Permit::release(Outcome outcome) noexcept {
 }
 
 inline std::stop_token Permit::stop_token() noexcept {
-  return (state_ & held) && gate_->backing_ ? gate_->lease(*this) : std::stop_token();
+  return (state_ & held) && gate()->backing_ ? gate()->lease(*this) : std::stop_token();
 }
 
-// Handlers and hooks run inside, and may release this very permit, give it a new value or destroy it. So it
-// is no longer held before they run, and not touched afterwards.
-[[gnu::always_inline]] inline void Permit::drop() noexcept {
-  if (state_ == held) [[likely]] {
-    // Nothing of the gate is touched after this, unless somebody waits.
-    Gate* gate = gate_;
-    const bool quiet = gate->turnstile_.give_back(1);
-    state_ = 0;  // after the addition, which would wait for this store
-    if (!quiet) [[unlikely]]
-      gate->release_slow();
-  } else if (state_ & held) {
-    drop_observed();
-  }
+// Nothing of the gate is touched after the addition, unless somebody waits.
+[[gnu::always_inline]] inline bool Permit::give_back() noexcept {
+  return plain_ && plain_->turnstile_.give_back(1);
 }
 
-inline void Permit::drop_at(std::int64_t now) noexcept {
-  if (state_ & observed)
-    drop_observed(now);
+inline void Permit::drop(std::int64_t now) noexcept {
+  if (give_back()) [[likely]]
+    clear();  // after the addition, which would wait for these stores
   else
-    drop();
+    give_back_else(now);
 }
 
 }  // namespace bulkhead

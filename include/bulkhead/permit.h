@@ -26,7 +26,14 @@ class Bulkhead;
 class Gate;
 
 class [[nodiscard]] Permit {
+  class Key {  // only a gate makes permits
+    friend class Gate;
+    Key() = default;
+  };
+
  public:
+  Permit(Key, Gate* gate, Priority priority) noexcept
+      : plain_(gate), cost_(1), priority_(priority), state_(held) {}
   Permit() noexcept = default;
   Permit(Permit&& other) noexcept { take(other); }
   Permit& operator=(Permit&& other) noexcept {
@@ -36,12 +43,18 @@ class [[nodiscard]] Permit {
     }
     return *this;
   }
-  [[gnu::always_inline]] ~Permit() { drop(); }
+  [[gnu::always_inline]] ~Permit() {
+    if (!give_back()) [[unlikely]]
+      give_back_else();
+  }
 
   explicit operator bool() const noexcept { return state_ & held; }  // held: not moved from, not released
 
   // The call has failed. It is counted so when the permit is released or dies.
-  void fail() noexcept { state_ |= failed; }
+  void fail() noexcept {
+    watch();
+    state_ |= failed;
+  }
 
   // Gives the units back now. False, and no effect, if they were given back before.
   inline bool release(Outcome outcome = Outcome::success) noexcept;
@@ -50,7 +63,7 @@ class [[nodiscard]] Permit {
   // for it (Lend::revocable, see group.h). Elsewhere it never fires. The first call allocates.
   inline std::stop_token stop_token() noexcept;
 
-  Gate* gate() const noexcept { return gate_; }
+  Gate* gate() const noexcept { return plain_ ? plain_ : gate_; }
   std::uint32_t cost() const noexcept { return cost_; }
   Priority priority() const noexcept { return priority_; }
   bool waited() const noexcept { return waited_; }  // it had to wait in line
@@ -63,24 +76,32 @@ class [[nodiscard]] Permit {
   static constexpr std::uint8_t observed = 2;  // there is more to do on release than to add to the word
   static constexpr std::uint8_t failed = 4;
 
-  Permit(Gate* gate, std::uint32_t cost, Priority priority, std::uint8_t state) noexcept
-      : gate_(gate), cost_(cost), priority_(priority), state_(state) {}
-
   void hold(Gate* gate, Priority priority) noexcept {  // of an empty permit: one unit, just taken
-    gate_ = gate;
+    plain_ = gate;
     cost_ = 1;
     priority_ = priority;
     state_ = held;
   }
+  void watch() noexcept {  // no longer plain
+    if (plain_) gate_ = std::exchange(plain_, nullptr);
+  }
   void observe() noexcept {
+    watch();
     state_ |= observed;
     holder_ = lease_ = 0;
     sampled_at_ = 0;
   }
-  inline void drop() noexcept;
-  inline void drop_at(std::int64_t now) noexcept;
-  void drop_observed(std::int64_t now = 0) noexcept;  // ns; 0: look yourself, if you need it
-  // What a release needs to know, by value: see Gate::blank().
+  void clear() noexcept {  // no longer held
+    watch();
+    state_ = 0;
+  }
+  // True: the permit was plain, and all is done. Else give_back_else() is to do the rest, if there is any. One
+  // call for all of it, so that compilers find a destructor small enough to inline.
+  inline bool give_back() noexcept;
+  void give_back_else(std::int64_t now = 0) noexcept;  // ns; 0: look yourself, if you need it
+  inline void drop(std::int64_t now = 0) noexcept;     // and lives on, no longer held
+  void drop_observed(std::int64_t now) noexcept;
+  // What a release needs to know, by value: see Gate::pass_or().
   struct Parts {
     std::uint32_t cost, holder = 0, lease = 0;
     std::int64_t sampled_at = 0;
@@ -93,6 +114,7 @@ class [[nodiscard]] Permit {
             priority_, (state_ & failed) != 0};
   }
   void take(Permit& other) noexcept {
+    plain_ = std::exchange(other.plain_, nullptr);
     gate_ = std::exchange(other.gate_, nullptr);
     cost_ = other.cost_;
     priority_ = other.priority_;
@@ -105,16 +127,17 @@ class [[nodiscard]] Permit {
     }
   }
 
-  // Few stores, because the next atomic operation waits for them: the middle row is one word, and the last
-  // one is written only for permits that are observed.
-  Gate* gate_ = nullptr;
+  // A plain permit is one for one unit, with nothing to do on release but to add to the word. So that this needs
+  // no more than one look, its gate stands in a field of its own.
+  Gate* plain_ = nullptr;  // null if it is not plain
+  Gate* gate_ = nullptr;   // of one that is not
 
   std::uint32_t cost_ = 0;
   Priority priority_ = Priority::normal;
   std::uint8_t state_ = 0;
   bool waited_ = false;
-  [[maybe_unused]] std::uint8_t spare_ = 0;
 
+  // Written only for permits that are observed.
   std::int64_t sampled_at_;  // ns; 0: not sampled
   std::uint32_t holder_;     // the entry among the holders + 1; 0: not tracked
   std::uint32_t lease_;      // what the group knows it by, once it has a stop_token; 0: nothing

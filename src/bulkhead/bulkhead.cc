@@ -525,7 +525,7 @@ void Bulkhead::leave(Call& call, CallVerdict verdict, bool timed_out, std::chron
   if (flags & Call::is_beyond) core_->beyond.fetch_sub(1, std::memory_order_relaxed);
   if (placed) {
     if (verdict == CallVerdict::failure) call.permit_.fail();
-    call.permit_.drop_at(ns(now));
+    call.permit_.drop(ns(now));
   }
   if (flags & Call::is_pinned) unpin();
 }

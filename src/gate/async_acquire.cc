@@ -120,10 +120,10 @@ bool AsyncAcquire::join() noexcept {
 }
 
 AsyncAcquire* AsyncAcquire::hand_on() noexcept {
-  if (permit_.state_ != Permit::held || gate_.backing_) return nullptr;  // else its release has more to do
+  if (!permit_.plain_ || gate_.backing_) return nullptr;  // else its release has more to do
   Waiter* const w = gate_.turnstile_.hand_on(&AsyncAcquire::tell_at_once);
   if (!w) return nullptr;
-  permit_.state_ = 0;
+  permit_.clear();
   auto* heir = static_cast<AsyncAcquire*>(w);
   heir->stage_ = Stage::over;
   heir->waited_ = true;

@@ -265,36 +265,32 @@ Result<Permit> Gate::peek(const AcquireOptions& options) noexcept {
 }
 
 // Puts what `answer` returns into the place of a blank permit, built right there: a rejection is not copied.
+// The blank is not destroyed, only written over: it says that it holds a unit, and that is not so.
 template <class Answer>
 void Gate::fill(Result<Permit>& blank, Answer&& answer) noexcept {
-  blank->state_ = 0;
-  blank.~Result<Permit>();
   new (&blank) Result<Permit>(answer());
 }
 
 // A plain call that did not pass is mostly refused at sight, without a lock; what needs more takes
 // the long way.
-void Gate::try_acquire_else(Result<Permit>& blank, Turnstile::Pass pass,
-                            std::source_location where) noexcept {
-  if (pass == Turnstile::Pass::no && refuse_at_sight(blank, Priority::normal, false)) return;
-  try_acquire_on(blank, pass, {.where = where});
+void Gate::try_acquire_else(Result<Permit>& blank, std::source_location where) noexcept {
+  if (refuse_at_sight(blank, Priority::normal, false)) return;
+  fill(blank, [&] { return try_acquire_slow({.where = where}); });
 }
 
-void Gate::try_acquire_else(Result<Permit>& blank, Turnstile::Pass pass,
-                            const AcquireOptions& options) noexcept {
-  if (pass == Turnstile::Pass::no && plain(options) && refuse_at_sight(blank, options.priority, false))
-    return;
-  try_acquire_on(blank, pass, options);
+void Gate::try_acquire_else(Result<Permit>& blank, const AcquireOptions& options) noexcept {
+  if (plain(options) && refuse_at_sight(blank, options.priority, false)) return;
+  fill(blank, [&] { return try_acquire_slow(options); });
 }
 
-void Gate::acquire_else(Result<Permit>& blank, Turnstile::Pass pass, std::source_location where) noexcept {
-  if (pass == Turnstile::Pass::no && refuse_at_sight(blank, Priority::normal, true)) return;
-  acquire_on(blank, pass, {.where = where});
+void Gate::acquire_else(Result<Permit>& blank, std::source_location where) noexcept {
+  if (refuse_at_sight(blank, Priority::normal, true)) return;
+  fill(blank, [&] { return acquire_slow({.where = where}); });
 }
 
-void Gate::acquire_else(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept {
-  if (pass == Turnstile::Pass::no && plain(options) && refuse_at_sight(blank, options.priority, true)) return;
-  acquire_on(blank, pass, options);
+void Gate::acquire_else(Result<Permit>& blank, const AcquireOptions& options) noexcept {
+  if (plain(options) && refuse_at_sight(blank, options.priority, true)) return;
+  fill(blank, [&] { return acquire_slow(options); });
 }
 
 inline bool Gate::refuse_at_sight(Result<Permit>& blank, Priority priority, bool may_queue) noexcept {
@@ -302,17 +298,6 @@ inline bool Gate::refuse_at_sight(Result<Permit>& blank, Priority priority, bool
   if (look.verdict == Verdict::pending || backing_) return false;  // a member asks its group first
   fill(blank, [&] { return Result<Permit>(std::unexpect, refused(priority, look)); });
   return true;
-}
-
-void Gate::try_acquire_on(Result<Permit>& blank, Turnstile::Pass pass,
-                          const AcquireOptions& options) noexcept {
-  if (pass != Turnstile::Pass::no) measure(1, pass);
-  fill(blank, [&] { return pass != Turnstile::Pass::no ? noted(options) : try_acquire_slow(options); });
-}
-
-void Gate::acquire_on(Result<Permit>& blank, Turnstile::Pass pass, const AcquireOptions& options) noexcept {
-  if (pass != Turnstile::Pass::no) measure(1, pass);
-  fill(blank, [&] { return pass != Turnstile::Pass::no ? noted(options) : acquire_slow(options); });
 }
 
 Result<Permit> Gate::try_acquire_slow(const AcquireOptions& options, std::int64_t seen) noexcept {
@@ -389,8 +374,10 @@ Result<Permit> Gate::noted(const AcquireOptions& options) noexcept {
 Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept {
   if (w.verdict != Verdict::admitted)
     return Result<Permit>(std::unexpect, rejection(detail::reason_of(w.verdict), w.in_flight, w.waiting));
-  if (!turnstile_.observed() && w.cost == 1) return blank(w.tier);
-  Result<Permit> permit(std::in_place, Permit(this, w.cost, w.tier, Permit::held));
+  if (!turnstile_.observed() && w.cost == 1)
+    return Result<Permit>(std::in_place, Permit::Key(), this, w.tier);
+  Result<Permit> permit(std::in_place, Permit::Key(), this, w.tier);
+  permit->cost_ = w.cost;
   permit->observe();
   if (observers_ && observers_->holders)
     permit->holder_ = observers_->holders->add(options.label, clock_.now(), w.tier, w.cost, options.where);
@@ -495,14 +482,22 @@ std::stop_token Gate::lease(Permit& permit) noexcept {
   return backing_->lease(permit.lease_, permit.cost_);
 }
 
+// Handlers and hooks run inside a release, and may release this very permit, give it a new value or destroy it.
+// So it is no longer held before they run, and not touched afterwards.
+void Permit::give_back_else(std::int64_t now) noexcept {
+  if (Gate* const gate = plain_) {  // the unit is back, and somebody may wait for it
+    clear();
+    gate->release_slow();
+  } else if (state_ & held) {
+    drop_observed(now);
+  }
+}
+
 void Permit::drop_observed(std::int64_t now) noexcept {
   Gate& gate = *gate_;
-  if (state_ == (held | observed) && cost_ == 1 && gate.only_measured()) {
-    state_ = 0;
-    return gate.release_measured(now);
-  }
   const Parts what = parts();
-  state_ = 0;
+  clear();
+  if (!what.failed && what.cost == 1 && gate.only_measured()) return gate.release_measured(now);
   if (gate.meter_ && now == 0) now = gate.glance_ns();
   gate.release_observed(what, what.cost, now);
 }

@@ -241,7 +241,7 @@ class ModelGate {
   }
 
   bool pass(std::uint32_t cost) {  // as Gate::pass
-    if (cost <= 1) return took(t().try_pass(1));
+    if (cost <= 1) return t().pass() || took(t().try_pass(1));
     t().begin();
     const bool passed = took(t().try_pass(cost));
     if (passed) t().add_heavy(cost - 1);

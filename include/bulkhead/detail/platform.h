@@ -29,10 +29,7 @@ struct StdPlatform {
   static std::uint64_t recall(const void* turnstile) noexcept {
     return last_seen.turnstile == turnstile ? last_seen.word : 0;
   }
-  static void remember(const void* turnstile, std::uint64_t word) noexcept {
-    if (last_seen.turnstile != turnstile) last_seen.turnstile = turnstile;  // a store less to wait for
-    last_seen.word = word;
-  }
+  static void remember(const void* turnstile, std::uint64_t word) noexcept { last_seen = {turnstile, word}; }
   struct Seen {
     const void* turnstile;
     std::uint64_t word;

@@ -188,8 +188,17 @@ class Turnstile {
   Turnstile(const Turnstile&) = delete;
   Turnstile& operator=(const Turnstile&) = delete;
 
-  // Takes `cost` units if there is room and nobody needs the slow path. Never waits, never writes
-  // when it fails.
+  // Takes one unit if that is all there is to it: there is room, nobody needs the slow path, nothing is to be
+  // noted. Never waits, never writes when it fails.
+  [[gnu::always_inline]] bool pass() noexcept {
+    std::uint64_t w = guess(1);
+    const std::uint64_t quarter = quarter_.load(std::memory_order_relaxed);
+    while (open_for(1, w) && w >> 62 == quarter) {
+      if (take_units(1, w)) return true;
+    }
+    return false;
+  }
+  // The same for `cost` units and whatever is to be noted.
   // noted: yes, and call note_pass(). filled: that too, and no unit is available any more.
   enum class Pass : std::uint8_t { no, yes, noted, filled };
   [[gnu::always_inline]] Pass try_pass(std::uint32_t cost) noexcept {
@@ -198,20 +207,13 @@ class Turnstile {
   }
   // `seen`: the word as it was.
   [[gnu::always_inline]] Pass try_pass(std::uint32_t cost, std::uint64_t& seen) noexcept {
-    // The word is mostly as this thread left it: to guess it, and have the exchange tell if not, saves the
-    // wait for a load, and between cores one of two transfers of the line.
-    std::uint64_t w = P::recall(this);
-    if (!open_for(cost, w)) w = word_.load(std::memory_order_relaxed);
+    std::uint64_t w = guess(cost);
     while (open_for(cost, w)) {
-      // acquire: what the call that gave these units back has written is visible to the one that takes them.
-      // release: whoever reads this word sees the begin() before it.
-      if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed)) {
-        seen = w;
-        return (w >> 62) == quarter_.load(std::memory_order_relaxed) ? Pass::yes
-               : open_for(1, w - cost)                               ? Pass::noted
-                                                                     : Pass::filled;
-      }
-      P::remember(this, w);
+      if (!take_units(cost, w)) continue;
+      seen = w;
+      return (w >> 62) == quarter_.load(std::memory_order_relaxed) ? Pass::yes
+             : open_for(1, w - cost)                               ? Pass::noted
+                                                                   : Pass::filled;
     }
     return Pass::no;
   }
@@ -369,6 +371,21 @@ class Turnstile {
 
   static constexpr bool open_for(std::uint32_t cost, std::uint64_t w) noexcept {
     return (w & (word::released_one - 1)) >= word::quiet + word::bias + cost;
+  }
+  // The word is mostly as this thread left it: to guess it, and have the exchange tell if not, saves the
+  // wait for a load, and between cores one of two transfers of the line.
+  [[gnu::always_inline]] std::uint64_t guess(std::uint32_t cost) const noexcept {
+    const std::uint64_t w = P::recall(this);
+    return open_for(cost, w) ? w : word_.load(std::memory_order_relaxed);
+  }
+  // False: the word was another, and `w` is it now.
+  [[gnu::always_inline]] bool take_units(std::uint32_t cost, std::uint64_t& w) noexcept {
+    // acquire: what the call that gave these units back has written is visible to the one that takes them.
+    // release: whoever reads this word sees the begin() before it.
+    if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed))
+      return true;
+    P::remember(this, w);
+    return false;
   }
   bool loose() const noexcept { return fairness_ != Fairness::fifo; }
   Waiter* head() const noexcept;
