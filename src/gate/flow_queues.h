@@ -80,7 +80,7 @@ class FlowQueues {
   }
 
   void push(Waiter& w) noexcept {
-    w.queue = shortest(w);
+    w.queue = static_cast<std::uint16_t>(shortest(w));
     Tier& t = tiers_[tier_of(w)];
     Queue& q = of(tier_of(w), w.queue);
     if (!q.first) {

@@ -318,7 +318,8 @@ Result<Permit> Gate::acquire_slow(const AcquireOptions& options) noexcept {
   Plan plan;
   if (auto decided = decide_now(options, true, plan)) return *std::move(decided);
   pin();
-  Waiter w;
+  static_assert(sizeof(Waiter) == 64);
+  alignas(64) Waiter w;
   w.cost = std::max(options.cost, 1u);
   w.tier = options.priority;
   w.flow = options.flow;

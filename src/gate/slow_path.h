@@ -263,6 +263,7 @@ bool Turnstile<P>::give_back(std::uint32_t cost, std::uint32_t units, std::int64
 template <class P>
 void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
   P::point("release.before_lock");
+  P::fetch(&slow_releases_);  // comes together with the line of the lock, instead of after it
   Hold hold(mutex_);
   --slow_releases_;
   attend(now, wakes);

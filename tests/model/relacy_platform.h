@@ -195,6 +195,7 @@ struct RelacyPlatform {
   static void remember(const void* turnstile, std::uint64_t word) noexcept {
     Memory::remember(turnstile, word);
   }
+  static void fetch(const void*) noexcept {}
   static void yield() noexcept { rl::ctx().yield(1, Where()); }
   static void wake(const Atomic<std::uint32_t>* address) noexcept { Futex::wake(address); }
   static void measure(detail::Meter&, std::int64_t, int, std::int64_t) noexcept {

@@ -25,6 +25,7 @@ struct StdPlatform {
     asm volatile("yield");
 #endif
   }
+  static void fetch(const void* address) noexcept { __builtin_prefetch(address, 1); }  // about to be written
   // What this thread last saw in the word of the turnstile at this address; 0: unknown. Only a guess.
   static std::uint64_t recall(const void* turnstile) noexcept {
     return last_seen.turnstile == turnstile ? last_seen.word : 0;

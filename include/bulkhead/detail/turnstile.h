@@ -100,7 +100,8 @@ enum class Verdict : std::uint8_t { pending = 254, admitted = 255 };
 constexpr Verdict rejected(Reason reason) { return static_cast<Verdict>(reason); }
 constexpr Reason reason_of(Verdict verdict) { return static_cast<Reason>(verdict); }
 
-// One call in line. It lives in the caller's frame: a stack, a coroutine frame, an operation object.
+// One call in line. It lives in the caller's frame: a stack, a coroutine frame, an operation object. Exactly one
+// cache line, for those who can align it: whoever hands a unit over fetches it from the waiter's core.
 template <class P>
 struct Waiter {
   // What a thread parks on.
@@ -124,9 +125,9 @@ struct Waiter {
   std::uint32_t in_flight = 0, waiting = 0;  // the numbers when it was decided
   Waiter* next = nullptr;
   Waiter* prev = nullptr;
-  std::uint32_t queue = 0;  // of FlowQueues
 
   typename P::template Atomic<std::uint32_t> signal{sleeping};
+  std::uint16_t queue = 0;                                    // of FlowQueues
   typename P::template Var<Verdict> early{Verdict::pending};  // withdrawn before it had joined the line
 };
 
