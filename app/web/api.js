@@ -1,40 +1,32 @@
 // Requests to the control plane. URLs are relative to this file's folder (…/ui/), so any path prefix works.
 
 const root = new URL('../v1/', import.meta.url);
-let token = '';
 
+// Where storage is forbidden, things last as long as the page.
+function storage(which) {
+  try { return window[which]; } catch { return {}; }
+}
+export const kept = storage('localStorage');
+const session = storage('sessionStorage');
+const TOKEN = 'bulkhead-token';
+
+export const token = () => session[TOKEN];
+export function setToken(value) { session[TOKEN] = value; }
 // A token may come in the fragment of the address (#token=...), which is not sent to anybody; it does not stay there.
 // Says whether one came.
 export function readToken() {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (given) {
-    history.replaceState(null, '', location.pathname + location.search);
+    window.history.replaceState(null, '', location.pathname + location.search);
     setToken(decodeURIComponent(given[1]));
-    return true;
   }
-  try { token = sessionStorage.getItem('bulkhead-token') ?? ''; } catch { /* private mode: none */ }
-  return false;
+  return given;
 }
 
-export const base = root.href;
-export const hasToken = () => token !== '';
-export function setToken(value) {
-  token = value;
-  try {
-    if (value) sessionStorage.setItem('bulkhead-token', value);
-    else sessionStorage.removeItem('bulkhead-token');
-  } catch { /* private mode: it lasts as long as the page */ }
+export function request(path, { method = 'GET', body, signal } = {}) {
+  return fetch(new URL(path, root), { method, signal, cache: 'no-store', credentials: 'omit', body: body && JSON.stringify(body),
+    headers: { ...(token() && { Authorization: `Bearer ${token()}` }), ...(body && { 'Content-Type': 'application/json' }) } });
 }
-
-function request(path, { method = 'GET', body, signal, headers = {} } = {}) {
-  if (token) headers.Authorization = `Bearer ${token}`;
-  if (body !== undefined) headers['Content-Type'] = 'application/json';
-  return fetch(new URL(path, root), { method, headers, signal, cache: 'no-store', credentials: 'omit',
-    body: body === undefined ? undefined : JSON.stringify(body) });
-}
-
-export const stream = (signal) => request('stream', { signal, headers: { Accept: 'text/event-stream' } });
-export const snapshot = () => request('snapshot');
 
 export async function get(path) { // null: the server has no such thing, or is not there
   try {
@@ -45,31 +37,25 @@ export async function get(path) { // null: the server has no such thing, or is n
   }
 }
 
-// Resolves to null when done, else to what the server says went wrong.
+// Resolves to '' when done, else to what the server says went wrong.
 export async function change(method, path, body) {
   try {
     const response = await request(path, { method, body });
-    if (response.ok) return null;
-    const problem = await response.json().catch(() => ({}));
-    const fields = (problem.errors ?? []).map((e) => e.message).filter(Boolean);
-    return [problem.detail || problem.title || `The server answered ${response.status}.`,
-            ...fields.filter((m) => m !== problem.detail)].join(' ');
+    if (response.ok) return '';
+    const { title, detail = title, errors = [] } = await response.json().catch(() => ({}));
+    return [...new Set([detail || `The server answered ${response.status}.`, ...errors.map((e) => e.message)])].join(' ');
   } catch {
     return 'The server cannot be reached; nothing was changed as far as this page knows.';
   }
 }
 
-const named = (what, name, rest = '') => `${what}/${encodeURIComponent(name)}${rest}`;
-export const paths = {
-  history: (seconds, step, name) =>
-    `history?seconds=${seconds}&step=${step}${name ? `&bulkhead=${encodeURIComponent(name)}` : ''}`,
-  bulkhead: (name) => named('bulkheads', name),
-  override: (name) => named('overrides', name),
-  circuit: (name) => named('circuits', name, '/override'),
-  drain: (name) => named('drains', name),
-  toggle: (name) => named('switches', name),
-  audit: 'audit?limit=100',
-  session: 'session',
-  diff: 'config/diff',
-  reload: 'config/reload',
-};
+export const pathOf = (what, name) => `${what}/${encodeURIComponent(name)}`;
+
+// The same as a command for a shell.
+export function curl(method, path, body, base = root) {
+  const parts = ['curl'];
+  if (method !== 'GET') parts.push('-X', method, '-H', '"Authorization: Bearer $BULKHEAD_TOKEN"');
+  if (body) parts.push('-H', quote('Content-Type: application/json'), '-d', quote(JSON.stringify(body)));
+  return [...parts, quote(new URL(path, base).href)].join(' ');
+}
+export const quote = (s) => `'${s.replaceAll("'", `'\\''`)}'`;

@@ -1,76 +1,89 @@
 // The little DOM this page needs. Text only ever goes in as text: names are user input.
+//
+//   put($('tiles'), h('button.tile', { onclick: open }, h('b', 'Calls'), count > 0 && h('i', count)));
+//
+// A view is made anew from its numbers every second, and `put` changes only what differs: a button keeps the focus, a bar
+// its movement, and a screen reader hears of nothing but news.
 
 export const $ = (id) => document.getElementById(id);
 
-export function h(tag, props = {}, ...children) {
-  return fill(document.createElement(tag), props, children);
-}
-export function svg(tag, props = {}, ...children) {
-  return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), props, children);
-}
+export const h = (what, ...rest) => make((tag) => document.createElement(tag), what, rest);
+export const svg = (what, ...rest) => make((tag) => document.createElementNS('http://www.w3.org/2000/svg', tag), what, rest);
 
-function fill(element, props, children) {
-  for (const [name, value] of Object.entries(props)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
-    else if (name === 'value') element.value = value;
-    else element.setAttribute(name, value === true ? '' : value);
+// 'tag.class.class', attributes if any, children; what is null, undefined, false or '' is left out.
+function make(create, what, rest) {
+  const [tag, ...classes] = what.split('.'), element = create(tag);
+  const given = rest[0]?.constructor === Object ? rest.shift() : {};
+  const attributes = { class: classes.join(' '), type: tag === 'button' && 'button', ...given };
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) element[name] = value;
+    else if (name === 'style') Object.assign(element.style, value); // which the CSP allows, unlike the attribute
+    else if (wanted(value)) element.setAttribute(name, value === true ? '' : value);
   }
-  element.append(...children.filter((c) => c !== null && c !== undefined));
+  element.append(...rest.flat().filter(wanted));
   return element;
 }
+const wanted = (x) => x !== null && x !== undefined && x !== false && x !== '';
 
-export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+export const put = (parent, ...children) => alike(parent, h('div', ...children));
+
+// Gives `parent` the children of `next`. Those with a data-name stay the same element wherever they go.
+function alike(parent, next) {
+  const named = new Map([...parent.children].map((c) => [c.dataset.name, c]));
+  let place = parent.firstChild;
+  for (const child of [...next.childNodes]) {
+    const name = child.dataset?.name, old = name ? named.get(name) : place;
+    if (old?.nodeName !== child.nodeName || old.dataset?.name !== name) {
+      parent.insertBefore(child, place);
+      continue;
+    }
+    if (old === place) place = old.nextSibling;
+    else parent.insertBefore(old, place);
+    if (!child.attributes) {
+      if (old.data !== child.data) old.data = child.data;
+      continue;
+    }
+    for (const attribute of new Set([...old.getAttributeNames(), ...child.getAttributeNames()])) {
+      if (attribute !== 'style') setAttr(old, attribute, child.getAttribute(attribute));
+      else if (old.style.cssText !== child.style.cssText) old.style.cssText = child.style.cssText;
+    }
+    old.onclick = child.onclick;
+    alike(old, child);
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
 }
+
 export function setAttr(element, name, value) {
-  if (value === null || value === false) element.removeAttribute(name);
-  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
-}
-// Length of a bar, 0 to 1.
-export function setScale(element, share) {
-  const value = String(Math.max(0, Math.min(1, Number.isFinite(share) ? share : 1)));
-  if (element.dataset.share === value) return;
-  element.dataset.share = value;
-  element.style.transform = `scaleX(${value})`;
+  if ((value ?? false) === false) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
-// Keeps one element per key, in order, making and dropping as needed. `make(key)` returns {root, update(item)}.
-export class KeyedList {
-  constructor(parent, make) {
-    this.parent = parent;
-    this.make = make;
-    this.items = new Map();
-  }
-  update(items, keyOf) {
-    const seen = new Set();
-    let place = this.parent.firstElementChild;
-    for (const item of items) {
-      const key = keyOf(item);
-      if (seen.has(key)) continue;
-      seen.add(key);
-      let entry = this.items.get(key);
-      if (!entry) this.items.set(key, (entry = this.make(item)));
-      if (entry.root === place) place = place.nextElementSibling;
-      else this.parent.insertBefore(entry.root, place);
-      entry.update(item);
-    }
-    for (const [key, entry] of this.items) {
-      if (seen.has(key)) continue;
-      entry.root.remove();
-      this.items.delete(key);
-    }
-  }
-}
+// One of a few, side by side.
+export const segments = (parent, choices, chosen, pick) => put(parent, choices.map((choice) =>
+  h('button', { 'aria-pressed': String(choice === chosen), onclick: () => pick(choice) }, choice)));
 
-export async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
+// A bar of parts, [class, share] each, the longest first.
+export const track = (tone, ...parts) => h('div.track', { 'data-tone': tone }, parts.map(([kind, share]) =>
+  h('i.' + kind, { style: { transform: `scaleX(${Math.max(0, Math.min(1, share || 0))})` } })));
+
+// A table's caption, head and rows of cells; from which column on are numbers?
+export const grid = (caption, labels, rows, numbers = 9) => [h('caption.vh', caption),
+  h('thead', h('tr', labels.map((label, i) => h(i < numbers ? 'th' : 'th.num', { scope: 'col' }, label)))),
+  h('tbody', rows.map(([head, ...cells]) => h('tr', h('th', { scope: 'row' }, head), cells.map((cell, i) => h(i + 1 < numbers ? 'td' : 'td.num', cell)))))];
+
+// Puts it there, as far as the window goes.
+export const place = (element, x, y) => {
+  const within = (n, most) => Math.max(8, Math.min(n, most - 8));
+  element.style.transform = `translate(${within(x, window.innerWidth - element.offsetWidth)}px, ${within(y, window.innerHeight - element.offsetHeight)}px)`;
+};
+
+export const badge = (tone, ...text) => h('span.badge', { 'data-tone': tone }, ...text);
 
 // One polite sentence for screen readers.
-export function announce(text) { setText($('announcer'), text); }
+export const announce = (text) => put($('announcer'), text);
+
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,6 +1,6 @@
 // The live connection: reads /v1/stream with fetch(), which unlike EventSource can carry a token.
 //
-//   const stream = new Stream({open: () => api.stream(signal), poll: () => api.snapshot(), on: {frame, state}});
+//   const stream = makeStream((signal) => request('stream', { signal }), () => request('snapshot'), onFrame, onState);
 //   stream.start();
 //
 // States it reports: connecting, live, polling (the server has too many readers), waiting (with the time of the next
@@ -12,124 +12,95 @@ const POLL_MS = 5_000;
 export const backoff = (failures) => Math.min(15_000, 1000 * 2 ** Math.max(0, failures - 1));
 
 // Bytes to events; a chunk may end anywhere.
-export class EventParser {
-  constructor(onEvent) {
-    this.onEvent = onEvent;
-    this.rest = '';
-    this.clear();
-  }
-  clear() { this.event = 'message'; this.data = []; }
-  feed(text) {
-    const lines = (this.rest + text).split('\n');
-    this.rest = lines.pop();
-    for (const raw of lines) {
-      const line = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
-      if (line === '') {
-        if (this.data.length) this.onEvent({ event: this.event, data: this.data.join('\n') });
-        this.clear();
-      } else if (!line.startsWith(':')) {
-        const at = line.indexOf(':');
-        const field = at < 0 ? line : line.slice(0, at);
-        const value = at < 0 ? '' : line.slice(at + 1).replace(/^ /, '');
-        if (field === 'event') this.event = value;
-        else if (field === 'data') this.data.push(value);
-      }
+export function eventParser(onEvent) {
+  let rest = '';
+  return (text) => {
+    const blocks = (rest + text).split(/\r?\n\r?\n/);
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const field = (name) => block.split(/\r?\n/).filter((line) => line.startsWith(name)).map((line) => line.slice(name.length).replace(/^ /, ''));
+      const data = field('data:');
+      if (data.length) onEvent(field('event:').at(-1) ?? 'message', data.join('\n'));
     }
-  }
+  };
 }
 
-export class Stream {
-  constructor({ open, poll, onFrame, onState }) {
-    Object.assign(this, { open, poll, onFrame, onState });
-    this.failures = 0;
-    this.running = false;
-    this.wakeUp = () => {};
-  }
+export function makeStream(open, poll, onFrame, onState) {
+  let failures = 0, running = false, abort, wakeUp = () => {};
 
-  start() {
-    if (this.running) return;
-    this.running = true;
-    this.loop();
-  }
-  // A hidden tab holds no connection: a browser allows six per server, over all its tabs.
-  stop() {
-    this.running = false;
-    this.abort?.abort();
-    this.wakeUp();
-  }
-  wake() { // try now, e.g. with a new token
-    this.failures = 0;
-    this.abort?.abort();
-    this.wakeUp();
-  }
-
-  async loop() {
-    while (this.running) {
-      this.onState({ state: 'connecting', failures: this.failures });
-      const outcome = await this.connect();
-      if (!this.running) break;
-      if (outcome === 'unauthorised') {
-        this.onState({ state: 'unauthorised' });
-        await this.pause(null);
-      } else if (outcome !== 'full' || !(await this.pollOnce())) {
-        this.failures += 1;
-        const delay = backoff(this.failures);
-        this.onState({ state: 'waiting', until: Date.now() + delay, failures: this.failures });
-        await this.pause(delay);
+  async function start() {
+    if (running) return;
+    running = true;
+    while (running) {
+      onState({ state: 'connecting', failures });
+      const state = await connect();
+      if (!running) break;
+      if (state) { // unauthorised or polling
+        onState({ state });
+        await pause(state === 'polling' && POLL_MS);
       } else {
-        this.onState({ state: 'polling' });
-        await this.pause(POLL_MS);
+        const delay = backoff(++failures);
+        onState({ state: 'waiting', until: Date.now() + delay, failures });
+        await pause(delay);
       }
     }
   }
+  function wake() { // try now, e.g. with a new token
+    failures = 0;
+    abort?.abort();
+    wakeUp();
+  }
+  // A hidden tab holds no connection: a browser allows six per server, over all its tabs.
+  function stop() {
+    running = false;
+    wake();
+  }
 
-  async connect() {
-    const abort = (this.abort = new AbortController());
-    let watchdog = setTimeout(() => abort.abort(), SILENCE_MS);
+  async function connect() {
+    const mine = (abort = new AbortController());
+    let watchdog;
+    const watch = () => {
+      clearTimeout(watchdog);
+      watchdog = setTimeout(() => mine.abort(), SILENCE_MS);
+    };
     try {
-      const response = await this.open(abort.signal);
-      if (response.status === 401 || response.status === 403) return 'unauthorised';
-      if (response.status === 503) return 'full';
-      if (!response.ok) return 'failed';
-      const parser = new EventParser(({ event, data }) => {
-        if (event === 'snapshot' || event === 'message') this.deliver(JSON.parse(data));
+      watch();
+      let response = await open(mine.signal);
+      const { status } = response;
+      if (status === 401 || status === 403) return 'unauthorised';
+      if (status === 503) { // full: then one snapshot
+        response = await poll();
+        if (response.ok) deliver(await response.json(), 'polling');
+        return response.ok && 'polling';
+      }
+      if (!response.ok) return;
+      const feed = eventParser((event, data) => {
+        if (event === 'snapshot' || event === 'message') deliver(JSON.parse(data));
       });
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
         const { value, done } = await reader.read();
-        if (done) return 'closed';
-        clearTimeout(watchdog);
-        watchdog = setTimeout(() => abort.abort(), SILENCE_MS);
-        parser.feed(value);
+        if (done) return;
+        watch();
+        feed(value);
       }
     } catch {
-      return 'failed'; // refused, reset, aborted, or not what we speak: all the same to the reader
+      // refused, reset, aborted, or not what we speak: all the same to the reader
     } finally {
       clearTimeout(watchdog);
     }
   }
 
-  async pollOnce() {
-    try {
-      const response = await this.poll();
-      if (!response.ok) return false;
-      this.deliver(await response.json(), 'polling');
-      return true;
-    } catch {
-      return false;
-    }
+  function deliver(doc, state = 'live') {
+    failures = 0;
+    onState({ state });
+    onFrame(doc);
   }
 
-  deliver(doc, state = 'live') {
-    this.failures = 0;
-    this.onState({ state });
-    this.onFrame(doc);
-  }
+  const pause = (ms) => new Promise((resolve) => { // without a time: until somebody wakes it
+    const timer = ms && setTimeout(resolve, ms);
+    wakeUp = () => { clearTimeout(timer); resolve(); };
+  });
 
-  pause(ms) {
-    return new Promise((resolve) => {
-      const timer = ms === null ? null : setTimeout(resolve, ms);
-      this.wakeUp = () => { clearTimeout(timer); resolve(); };
-    });
-  }
+  return { start, stop, wake, running: () => running };
 }

@@ -1,17 +1,23 @@
 // The modules of the dashboard that need no browser: what the wire becomes, how numbers read, what a control promises.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import * as format from '../../app/web/format.js';
 import * as effects from '../../app/web/effects.js';
-import { breakerLabel, isOpen, toSession, toView, totals } from '../../app/web/wire.js';
-import { dense, History } from '../../app/web/history.js';
-import { Series } from '../../app/web/series.js';
-import { backoff, EventParser, Stream } from '../../app/web/stream.js';
-import { niceTop, stack } from '../../app/web/charts.js';
+import { curl } from '../../app/web/api.js';
+import { toView, totals } from '../../app/web/wire.js';
+import { dense, makeHistory } from '../../app/web/history.js';
+import { backoff, eventParser, makeStream } from '../../app/web/stream.js';
+import { stack } from '../../app/web/charts.js';
 import { matches, order } from '../../app/web/table.js';
 
-const bulkhead = (more = {}) => ({ name: 'db', limit: 20, in_flight: 17, queue: 4, queue_limit: 50, rate: 100, ...more });
-const view = (more = {}) => toView({ seq: 1, time: 1000, bulkheads: [bulkhead(more)] }).bulkheads[0];
+// As the schema of the control plane promises them.
+const bulkhead = (more = {}) => ({ name: 'db', type: '', group: '', criticality: 'normal', limit: 20, in_flight: 17, peak: more.in_flight ?? 17, queue: 4, queue_limit: 50,
+  rate: 100, rejected_rate: 0, rejected: {}, wait: null, service: null, total: { rejected: 0 }, breaker: null, overrides: [], ...more });
+const document = (bulkheads, more = {}) => ({ seq: 1, time: 1000, bulkheads, tenants: [], events: [], ...more });
+const viewOf = (bulkheads, more) => toView(document(bulkheads, more));
+const view = (more = {}) => viewOf([bulkhead(more)]).bulkheads[0];
 
 test('counts have three digits that matter', () => {
   assert.deepEqual([0, 999, 9999, 12_345, 123_456, 999_499, 999_500, 1_500_000, 2_000_000_000].map(format.count),
@@ -35,14 +41,10 @@ test('latencies and durations choose their unit', () => {
   assert.equal(format.duration(-5), '0s');
 });
 
-test('a document with nothing in it is a view with nothing in it', () => {
-  const empty = toView({});
-  assert.deepEqual([empty.bulkheads, empty.groups, empty.pools, empty.tenants, empty.events, empty.switches], [[], [], [], [], [], []]);
-  assert.equal(empty.config.state, 'none');
-  const bare = toView({ bulkheads: [{ name: 'x' }] }).bulkheads[0];
-  assert.equal(bare.used, 0);
-  assert.equal(bare.health, 'ok');
-  assert.equal(bare.wait, null);
+test('a document with nothing in it is a view with nothing in it, and a bulkhead nobody calls is well', () => {
+  assert.deepEqual(viewOf([]), document([]));
+  const idle = view({ in_flight: 0, limit: 0, queue: 0, rate: 0 });
+  assert.deepEqual([idle.used, idle.share, idle.health, idle.idle, idle.wait, idle.service], [0, 0, 'ok', true, [], []]);
 });
 
 test('health: lost calls are bad, sooner for a critical bulkhead; being worked on is a warning', () => {
@@ -61,32 +63,27 @@ test('health: lost calls are bad, sooner for a critical bulkhead; being worked o
 });
 
 test('a forced breaker is called what it was forced to', () => {
-  assert.equal(breakerLabel(view({ breaker: { state: 'open', mode: 'automatic' } }).breaker), 'open');
-  assert.equal(breakerLabel(view({ breaker: { state: 'open', mode: 'forced_closed' } }).breaker), 'forced_closed');
-  assert.equal(isOpen(view({ breaker: { state: 'open', mode: 'forced_closed' } }).breaker), false);
-  assert.equal(breakerLabel(null), 'none');
+  assert.equal(view({ breaker: { state: 'open', mode: 'automatic' } }).circuit, 'open');
+  assert.equal(view({ breaker: { state: 'open', mode: 'forced_closed' } }).circuit, 'forced_closed');
+  assert.equal(view({ breaker: { state: 'open', mode: 'forced_closed' } }).open, false);
+  assert.equal(view().circuit, 'none');
 });
 
 test('bulkheads of tenants are no rows: the busiest stand with their template', () => {
   const many = Array.from({ length: 30 }, (_, i) => ({ name: `t/${i}`, tenants: 't', tenant: `c${i}`, in_flight: i, rejected_rate: i === 3 ? 1 : 0 }));
-  const v = toView({ bulkheads: [bulkhead(), ...many], tenants: [{ name: 't', live: 30, max: 100 }] });
+  const v = viewOf([bulkhead(), ...many], { tenants: [{ name: 't', live: 30, max: 100 }] });
   assert.deepEqual(v.bulkheads.map((b) => b.name), ['db']);
   assert.equal(v.tenants[0].top.length, 20);
   assert.deepEqual(v.tenants[0].top.slice(0, 2).map((t) => t.tenant), ['c3', 'c29']);
 });
 
 test('tiles add rates up and never average percentiles', () => {
-  const v = toView({ bulkheads: [
+  const v = viewOf([
     bulkhead({ name: 'a', criticality: 'critical', rate: 100, rejected_rate: 1, wait: [0, 0, 0.2] }),
-    bulkhead({ name: 'b', rate: 300, rejected_rate: 39, wait: [0, 0, 0.1], breaker: { state: 'open' } }), bulkhead({ name: 'c', rate: 0, queue: 0 })] });
+    bulkhead({ name: 'b', rate: 300, rejected_rate: 39, wait: [0, 0, 0.1], breaker: { state: 'open', mode: 'automatic' } }), bulkhead({ name: 'c', rate: 0, queue: 0 })]);
   const t = totals(v.bulkheads);
-  assert.deepEqual([t.rate, t.criticalShare, t.rejectedShare, t.queue, t.open, t.worstWait, t.worst], [400, 0.01, 0.1, 8, 1, 0.2, 'a']);
-  assert.equal(totals([]).rejectedShare, 0);
-});
-
-test('a session that says nothing may only look', () => {
-  assert.deepEqual(toSession(null), { role: 'viewer', actor: '', writable: false });
-  assert.equal(toSession({ role: 'operator', actor: 'ann' }).writable, true);
+  assert.deepEqual([t.all, t.criticalShare, t.share, t.queue, t.open, t.worst.wait[2], t.worst.name], [[40, 400], 0.01, 0.1, 8, 1, 0.2, 'a']);
+  assert.equal(totals([]).share, 0);
 });
 
 test('pairs become columns', () => {
@@ -97,89 +94,93 @@ test('pairs become columns', () => {
 
 const cellsOf = (history, name, now, shown) => {
   const cells = new Array(shown).fill(null);
-  history.each(name, now, shown, (i, used, limit, queue, rejected, open) => { cells[i] = [used, limit, queue, rejected, open]; });
+  history.each(name, now, shown, (i, b) => { cells[i] = [b.used, b.limit, b.queue, b.rejected, b.open]; });
   return cells;
 };
 const frame = (seq, time, more = {}, rejected = 0) =>
-  toView({ seq, time: time + 1, bulkheads: [bulkhead({ peak: 0, total: { rejected }, ...more })], events: more.events });
+  viewOf([bulkhead({ total: { rejected }, ...more })], { seq, time: time + 1, events: more.events ?? [] });
 
 test('history: what the server remembers, then what the frames add', () => {
-  const history = new History(1, 10);
+  const history = makeHistory(1, 10);
   history.push(frame(7, 1004.2, { in_flight: 3 }, 100));
   history.load({ end: 1004, step: 1, count: 4, bulkheads: [{ name: 'db', used: [null, 5, 20, 21], limit: [[0, 20]], queue: [[2, 9]], rejected: [[3, 4]], open: [[3, 4]] }],
                  changes: [{ time: 1002, bulkhead: 'db', text: 'limit' }] });
   history.push(frame(8, 1005.2, { in_flight: 4 }, 103));
   assert.deepEqual(cellsOf(history, 'db', 1005.2, 6),
-    [null, [5, 20, 0, 0, 0], [20, 20, 9, 0, 0], [21, 20, 0, 4, 1], [3, 20, 4, 0, 0], [4, 20, 4, 3, 0]]);
-  assert.deepEqual(history.cell('db', 1005.2, 6, 3), { used: 21, limit: 20, queue: 0, rejected: 4, open: true });
+    [null, [5, 20, 0, 0, false], [20, 20, 9, 0, false], [21, 20, 0, 4, true], [3, 20, 4, 0, false], [4, 20, 4, 3, false]]);
+  assert.deepEqual(history.find('db', 1003), { at: 1003, used: 21, limit: 20, queue: 0, rejected: 4, open: true });
+  assert.equal(history.find('db', 1000), null);
   assert.equal(history.timeOf(1005.2, 6, 0), 1000);
-  assert.deepEqual(history.summary('db', 1005.2, 6), { peak: 1.05, peakColumn: 3, rejected: 7, open: 1 });
+  assert.deepEqual(history.summary('db', 1005.2, 6), { peak: 1.05, column: 3, rejected: 7, open: 1 });
 });
 
 test('history: in a bucket of three seconds the fullest moment, the longest line, the sum', () => {
-  const history = new History(3, 10);
+  const history = makeHistory(3, 10);
   history.push(frame(1, 999, { in_flight: 1, peak: 9 }, 0));
   history.push(frame(2, 1000, { in_flight: 5, limit: 40, queue: 1 }, 2));
   history.push(frame(3, 1001, { in_flight: 2, queue: 8 }, 5));
-  assert.deepEqual(cellsOf(history, 'db', 1001, 1), [[9, 20, 8, 5, 0]]);
+  assert.deepEqual(cellsOf(history, 'db', 1001, 1), [[9, 20, 8, 5, false]]);
 });
 
 test('history: a late frame leaves no hole, a lost connection does, a new process counts from nothing', () => {
-  const history = new History(1, 20);
+  const history = makeHistory(1, 20);
   history.push(frame(1, 1000.9, { in_flight: 1 }, 50));
   history.push(frame(2, 1002.1, { in_flight: 2 }, 50));
   assert.deepEqual(cellsOf(history, 'db', 1002.1, 3).map((c) => c?.[0]), [1, 2, 2]);
   history.push(frame(13, 1013.1, { in_flight: 3 }, 80));
   assert.deepEqual(cellsOf(history, 'db', 1013.1, 3).map((c) => c?.[0]), [undefined, undefined, 3]);
   history.push(frame(1, 1015, { in_flight: 4 }, 200));
-  assert.equal(history.cell('db', 1015, 1, 0).rejected, 0);
+  assert.equal(history.find('db', 1015).rejected, 0);
 });
 
 test('history: a peak above a limit that moved is full, calls in flight above it are above it', () => {
-  const history = new History(1, 10);
+  const history = makeHistory(1, 10);
   history.push(frame(1, 1000, { in_flight: 8, peak: 13, limit: 10 }));
   history.push(frame(2, 1001, { in_flight: 12, peak: 13, limit: 10 }));
   assert.deepEqual(cellsOf(history, 'db', 1001, 2).map(([used, limit]) => used / limit), [1, 1.3]);
 });
 
 test('history: rings forget what is older than they are long', () => {
-  const history = new History(1, 5);
+  const history = makeHistory(1, 5);
   for (let i = 0; i < 12; ++i) history.push(frame(i + 1, 1000 + i, { in_flight: i }));
   assert.deepEqual(cellsOf(history, 'db', 1011, 5).map((c) => c[0]), [7, 8, 9, 10, 11]);
   assert.deepEqual(cellsOf(history, 'db', 1030, 5), [null, null, null, null, null]);
 });
 
 test('history: changes are kept once, those of breakers and limits are not rules', () => {
-  const history = new History(1, 100);
+  const history = makeHistory(1, 100);
   const event = { id: 5, time: 1000, kind: 'override', bulkhead: 'db', text: 'limit 20 -> 40' };
   history.push(frame(1, 1001, { events: [event, { ...event, id: 6, kind: 'limit', time: 1000.5 }] }));
   history.push(frame(2, 1002, { events: [event] }));
-  assert.deepEqual(history.changes, [{ time: 1000, bulkhead: 'db', text: 'limit 20 -> 40' }]);
+  assert.deepEqual(history.changes(), [{ time: 1000, bulkhead: 'db', text: 'limit 20 -> 40' }]);
 });
 
-test('series: history and frames in one set of columns, holes are null', () => {
-  const series = new Series(12, 300);
-  series.push(view({ in_flight: 9, peak: 11, rejected: { timeout: 2 }, service: [0.1, 0.2, 0.3] }), 1213);
-  series.load({ end: 1200, step: 12, count: 3, bulkheads: [{ name: 'db', used: [1, null, 3], limit: [[0, 20]], rate: [5, null, 7],
-    wait: { p50: [0, null, 0.1], p90: [0, null, 0.2], p99: [0, null, 0.3] }, reasons: { queue_limit: [[2, 6]] }, open: [[2, 3]] }] });
-  const c = series.columns();
-  assert.deepEqual(c.times, [1164, 1176, 1188, 1200, 1212]);
-  assert.deepEqual(c.used, [1, null, 3, null, 11]);
-  assert.deepEqual(c.wait[2], [0, null, 0.3, null, null]);
-  assert.deepEqual(c.service[0], [null, null, null, null, 0.1]);
-  assert.deepEqual(c.reasonNames, ['queue_limit', 'timeout']);
-  assert.deepEqual(c.reasons, [[0, null, 6, null, 0], [0, null, 0, null, 2]]);
-  assert.deepEqual(c.open, [false, null, true, null, false]);
+test('history of one: percentiles and reasons too, holes are null, and a history of all leaves them', () => {
+  const history = makeHistory(12);
+  history.push(frame(1, 1213, { in_flight: 9, peak: 11, rejected: { timeout: 2 }, service: [0.1, 0.2, 0.3] }));
+  history.push(frame(2, 1215, { in_flight: 9, rejected: { timeout: 1 }, service: [0.1, 0.2, 0.4] }));
+  const all = { end: 1200, step: 12, count: 3, bulkheads: [{ name: 'db', used: [1, null, 3], limit: [[0, 20]], open: [[2, 3]] }] };
+  history.load({ ...all, bulkheads: [{ ...all.bulkheads[0], rate: [5, null, 7], failed_rate: [0, null, 0], configured: [[0, 20]],
+    wait: { p50: [0, null, 0.1], p90: [0, null, 0.2], p99: [0, null, 0.3] }, service: { p50: [null, null, null], p90: [null, null, null], p99: [null, null, null] }, reasons: { queue_limit: [[2, 6]] } }] });
+  history.load(all);
+  const table = history.table('db'), column = (read) => table.map(({ bucket }) => bucket && (read(bucket) ?? null));
+  assert.deepEqual(table.map((row) => row.time), [1164, 1176, 1188, 1200, 1212]);
+  assert.deepEqual(column((b) => b.used), [1, null, 3, null, 11]);
+  assert.deepEqual(column((b) => b.rate), [5, null, 7, null, 100]);
+  assert.deepEqual(column((b) => b.wait[2]), [0, null, 0.3, null, null]);
+  assert.deepEqual(column((b) => b.service[2]), [null, null, null, null, 0.4]);
+  assert.deepEqual(column((b) => b.reasons), [{ queue_limit: 0 }, null, { queue_limit: 6 }, null, { timeout: 4 }]); // 2 in a second, 1 a second for two
+  assert.deepEqual(column((b) => b.open), [false, null, true, null, false]);
+  assert.deepEqual(makeHistory(1).table('nobody'), []);
 });
 
-test('charts: round tops, and stacks from the last column up', () => {
-  assert.deepEqual([1, 1.2, 7, 21, 99, 0.013].map(niceTop), [1, 2, 10, 25, 100, 0.02]);
-  assert.deepEqual(stack([[1, null, 2], [3, null, null]]), [[4, null, 2], [3, null, null]]);
+test('charts: stacks from the last column up', () => {
+  assert.deepEqual(stack([[1, null, 2], [3, null, 0], [5, null, 1]]), [[9, null, 3], [8, null, 1], [5, null, 1]]);
 });
 
 test('the table opens with what is wrong, then with what matters', () => {
-  const all = toView({ bulkheads: [bulkhead({ name: 'z', criticality: 'critical' }), bulkhead({ name: 'a' }), bulkhead({ name: 'm', rejected_rate: 50 }),
-    bulkhead({ name: 'b', in_flight: 2 })] }).bulkheads;
+  const all = viewOf([bulkhead({ name: 'z', criticality: 'critical' }), bulkhead({ name: 'a' }), bulkhead({ name: 'm', rejected_rate: 50 }),
+    bulkhead({ name: 'b', in_flight: 2 })]).bulkheads;
   assert.deepEqual(order(all, { key: 'health' }).map((b) => b.name), ['m', 'z', 'a', 'b']);
   assert.deepEqual(order(all, { key: 'used', up: true }).map((b) => b.name), ['b', 'a', 'm', 'z']);
   assert.deepEqual(order(all, { key: 'name', up: false }).map((b) => b.name), ['z', 'm', 'b', 'a']);
@@ -199,8 +200,8 @@ test('a resize says who is affected, in numbers', () => {
 
 test('breakers, drains and reverts say it too', () => {
   const b = view({ overrides: [{ field: 'limit', from: 10, to: 20, by: 'ann', expires: 1720 }], breaker: { state: 'open', calls: 100, failures: 61 } });
-  assert.match(effects.breakerEffect(b, 'open').join(' '), /about 100 a second now\. 17 running calls will finish; none are cut/);
-  assert.match(effects.breakerEffect(b, 'closed').join(' '), /last 100 calls, 61% failed/);
+  assert.match(effects.openEffect(b).join(' '), /about 100 a second now\. 17 running calls will finish; none are cut/);
+  assert.match(effects.closedEffect(b).join(' '), /last 100 calls, 61% failed/);
   assert.match(effects.drainEffect(b).join(' '), /17 running calls will finish; none are cut\. 4 waiting calls/);
   assert.match(effects.drainEffect(view({ in_flight: 0, queue: 0 })).join(' '), /empty at once/);
   assert.deepEqual(effects.revertEffect(b), ['limit: 20 → 10. 7 running calls above it will finish; none are cut.']);
@@ -208,17 +209,17 @@ test('breakers, drains and reverts say it too', () => {
 });
 
 test('a command survives the names people give', () => {
-  assert.equal(effects.curl('http://h/p/v1/', 'PUT', "overrides/it's", { reason: "don't" }),
+  assert.equal(curl('PUT', "overrides/it's", { reason: "don't" }, 'http://h/p/v1/'),
     `curl -X PUT -H "Authorization: Bearer $BULKHEAD_TOKEN" -H 'Content-Type: application/json' -d '{"reason":"don'\\''t"}' 'http://h/p/v1/overrides/it'\\''s'`);
-  assert.equal(effects.curl('http://h/v1/', 'GET', 'bulkheads/a%2Fb'), "curl 'http://h/v1/bulkheads/a%2Fb'");
+  assert.equal(curl('GET', 'bulkheads/a%2Fb', null, 'http://h/v1/'), "curl 'http://h/v1/bulkheads/a%2Fb'");
 });
 
 test('events are read whatever the chunks', () => {
   const text = ': hello\r\nevent: snapshot\r\nid: 4\r\ndata: {"a":\r\ndata: 1}\r\n\r\n\ndata:x\n\nevent: later\n\ndata: y\n\n';
   for (const size of [1, 2, 3, 7, 1000]) {
     const seen = [];
-    const parser = new EventParser((e) => seen.push([e.event, e.data]));
-    for (let i = 0; i < text.length; i += size) parser.feed(text.slice(i, i + size));
+    const feed = eventParser((event, data) => seen.push([event, data]));
+    for (let i = 0; i < text.length; i += size) feed(text.slice(i, i + size));
     assert.deepEqual(seen, [['snapshot', '{"a":\n1}'], ['message', 'x'], ['message', 'y']], `chunks of ${size}`);
   }
 });
@@ -232,26 +233,42 @@ const body = (...chunks) => new Response(new ReadableStream({ start(c) { for (co
 test('the stream: frames, then the end of the connection, then another try', async () => {
   const log = [];
   let opened = 0;
-  const stream = new Stream({
-    open: async () => { opened += 1; if (opened > 1) stream.stop(); return body('event: snapshot\ndata: {"seq":1}\n\nevent: snapshot\nda', 'ta: {"seq":2}\n\n'); },
-    poll: async () => assert.fail('nobody polls'), onFrame: (doc) => log.push(doc.seq),
-    onState: ({ state }) => { if (log.at(-1) !== state) log.push(state); if (state === 'waiting') queueMicrotask(() => stream.wake()); },
-  });
-  stream.running = true;
-  await stream.loop();
+  const stream = makeStream(
+    async () => { opened += 1; if (opened > 1) stream.stop(); return body('event: snapshot\ndata: {"seq":1}\n\nevent: snapshot\nda', 'ta: {"seq":2}\n\n'); },
+    async () => assert.fail('nobody polls'), (doc) => log.push(doc.seq),
+    ({ state }) => { if (log.at(-1) !== state) log.push(state); if (state === 'waiting') queueMicrotask(() => stream.wake()); },
+  );
+  await stream.start();
   assert.deepEqual(log.slice(0, 7), ['connecting', 'live', 1, 'live', 2, 'waiting', 'connecting']);
 });
 
 test('the stream: a full server is polled, a closed one asks for a token', async () => {
   const log = [];
   const answers = [new Response('', { status: 503 }), new Response('', { status: 401 })];
-  const stream = new Stream({
-    open: async () => answers.shift() ?? (stream.stop(), new Response('', { status: 500 })),
-    poll: async () => new Response('{"seq":9}'), onFrame: (doc) => log.push(doc.seq),
-    onState: ({ state }) => { if (log.at(-1) !== state) log.push(state);
-      if (state === 'unauthorised' || (state === 'polling' && log.at(-1) === 'polling')) setTimeout(() => stream.wakeUp(), 0); },
-  });
-  stream.running = true;
-  await stream.loop();
+  const stream = makeStream(
+    async () => answers.shift() ?? (stream.stop(), new Response('', { status: 500 })),
+    async () => new Response('{"seq":9}'), (doc) => log.push(doc.seq),
+    ({ state }) => { if (log.at(-1) !== state) log.push(state);
+      if (state === 'unauthorised' || (state === 'polling' && log.at(-1) === 'polling')) setTimeout(() => stream.wake(), 0); },
+  );
+  await stream.start();
   assert.deepEqual(log, ['connecting', 'polling', 9, 'polling', 'connecting', 'unauthorised', 'connecting']);
+});
+
+test('the script that is served is all modules in one, and a module that a browser reads', () => {
+  const joined = readFileSync(process.env.MAIN_JS ?? new URL('../../build/dev/app/web/main.js', import.meta.url), 'utf8');
+  const { status, stderr } = spawnSync(process.execPath, ['--check', '--input-type=module', '-'], { input: joined, encoding: 'utf8' });
+  assert.equal(status, 0, stderr);
+  assert.doesNotMatch(joined, /^(import|export)\b/m);
+  const folder = new URL('../../app/web/', import.meta.url);
+  for (const file of readdirSync(folder).filter((name) => name.endsWith('.js'))) {
+    const source = readFileSync(new URL(file, folder), 'utf8');
+    // Every text of the module is in it as it was written: what is taken away are comments and spaces of the code.
+    for (const [text] of source.replace(/^ *\/\/.*$/gm, '').replace(/^import .*$/gm, '').matchAll(/'[^'\n]*'/g)) {
+      if (!/[{}=]/.test(text)) assert.ok(joined.includes(text), `${file}: ${text}`);
+    }
+    for (const [, name] of source.matchAll(/^export (?:const|async function|function) (\w+)/gm)) {
+      assert.match(joined, new RegExp(`^(const|async function|function) ${name}\\b`, 'm'), `${file}: ${name}`);
+    }
+  }
 });

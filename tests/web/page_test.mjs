@@ -5,6 +5,7 @@ import { createServer, request } from 'node:http';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import * as format from '../../app/web/format.js';
 import { disposeAll, eventually, launch, live, open, Process, row, ADMIN, TOKEN } from './harness.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -168,6 +169,63 @@ test('a switch of the program can be thrown', async () => {
   await page.locator('#groups').getByText(/analytics borrows \d+ from (checkout|search)/).first().waitFor();
   await page.getByRole('button', { name: 'Slow analytics: on' }).click();
   await page.getByRole('button', { name: 'Slow analytics: off' }).waitFor();
+  await closes(page);
+});
+
+// What the heads of the charts say: [title, time, label, value, ...].
+const heads = (page) => page.locator('#detail .chart').evaluateAll((charts) => charts.map((c) =>
+  [c.querySelector('h3').textContent, ...[...c.querySelectorAll('.u-label, .u-value')].map((e) => e.textContent.trim()).slice(1)]));
+
+test('the charts of the detail draw what the API says, with one cursor over all of them', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  const slow = (on) => shop.api('switches/slow', { method: 'PUT', token: TOKEN, body: { on } });
+  await slow(true);
+  await row(page, 'analytics').locator('.reason', { hasText: 'queue limit' }).waitFor({ timeout: 20_000 });
+  const path = 'history?seconds=300&step=1&bulkhead=analytics', both = async () => {
+    const doc = await (await shop.api(path)).json(), [b] = doc.bulkheads;
+    const at = b.reasons.queue_limit?.find(([i]) => i < doc.count - 2 && b.reasons.timeout?.some(([k]) => k === i))?.[0];
+    return at !== undefined && { at, b, time: doc.end - doc.count + at };
+  };
+  const { at, b, time } = await eventually(both, { ms: 20_000, what: 'a second with two reasons' });
+  await row(page, 'analytics').locator('.name button').click();
+  await page.locator('#detail .segments button').first().click();
+  await page.locator('#detail .chart').nth(5).waitFor();
+  await page.waitForTimeout(1500);
+  await page.keyboard.press('p'); // or the picture moves under the pointer
+  assert.deepEqual((await heads(page)).map(([title, when]) => [title, when]), ['In flight, most per bucket', 'Queue, longest per bucket', 'Time in the queue', 'Service time',
+    'Rejections by reason', 'Calls'].map((title) => [title, 'latest']));
+  const over = await page.locator('#detail .u-over').first().boundingBox();
+  let told;
+  for (let x = over.width - 1; x > 0 && told?.[0][1] !== format.clock(time); x -= 2) {
+    await page.mouse.move(over.x + x, over.y + over.height / 2);
+    told = await heads(page);
+  }
+  const n = (pairs) => pairs.filter(([i]) => i <= at).at(-1)[1], exact = (pairs) => format.count(pairs?.find(([i]) => i === at)?.[1] ?? 0);
+  const percentiles = (p) => Object.entries(p).flatMap(([name, values]) => [name, format.latency(values[at])]);
+  const reasons = Object.keys(b.reasons).sort().flatMap((name) => [format.words(name), exact(b.reasons[name])]);
+  assert.deepEqual(told.map(([, when, ...rest]) => [when, ...rest]), [
+    ['in flight', format.count(b.used[at]), 'limit', format.count(n(b.limit)), 'configured', format.count(n(b.configured))],
+    ['waiting', exact(b.queue)], percentiles(b.wait), percentiles(b.service), reasons,
+    ['per second', format.rate(b.rate[at]), 'failed', format.rate(b.failed_rate[at])],
+  ].map((rest) => [format.clock(time), ...rest]));
+
+  // The bar above that second: as many parts as reasons, the first on top, as high as their numbers.
+  const parts = await page.locator('#detail .chart').nth(4).evaluate((chart) => {
+    const canvas = chart.querySelector('canvas'), box = canvas.getBoundingClientRect(), dpr = canvas.width / box.width;
+    const point = chart.querySelector('.u-cursor-pt').getBoundingClientRect(), x = Math.round((point.x + point.width / 2 + 1.5 - box.x) * dpr);
+    const column = canvas.getContext('2d').getImageData(x, 0, 1, canvas.height).data;
+    const is = (name) => {
+      const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim(), rgb = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+      return Array.from({ length: canvas.height }, (_, y) => y).filter((y) => rgb.every((c, i) => Math.abs(column[4 * y + i] - c) < 12));
+    };
+    return [is('--bad'), is('--warn')];
+  });
+  const [full, late] = ['queue_limit', 'timeout'].map((reason) => b.reasons[reason].find(([i]) => i === at)[1]);
+  assert.ok(parts[0].length > 0 && parts[1].length > 0, `${parts.map((p) => p.length)}`);
+  assert.ok(parts[0].at(-1) < parts[1][0], 'the first is on top');
+  assert.ok(Math.abs(parts[0].length / (parts[0].length + parts[1].length) - full / (full + late)) < 0.08, `${parts.map((p) => p.length)} pixels for ${full} and ${late}`);
+  await slow(false);
   await closes(page);
 });
 
