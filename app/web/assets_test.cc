@@ -74,8 +74,8 @@ TEST(Assets, AreTheFilesOfTheSourceTreeWithoutCommentsAndAllOfThem) {
 
 // Names of bulkheads are user input, and the page runs under a CSP that allows no inline script or style.
 TEST(Assets, NeverTurnTextIntoMarkupNorReachOutside) {
-  for (const std::string_view bad :
-       {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "fetch(", "XMLHttp"})
+  for (const std::string_view bad : {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write",
+                                     "eval(", "new Function", "fetch(", "XMLHttp"})
     EXPECT_EQ(text_of(kUPlot).find(bad), std::string::npos) << "uPlot has " << bad;
   for (const fs::directory_entry& entry : fs::directory_iterator(kSources)) {
     const std::string extension = entry.path().extension();

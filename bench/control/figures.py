@@ -17,7 +17,8 @@ import tempfile
 import threading
 import time
 
-ASSETS = sorted(f.name for f in (pathlib.Path(__file__).resolve().parents[2] / "app/web").iterdir() if f.suffix in (".js", ".css", ".svg"))
+PAGE = (pathlib.Path(__file__).resolve().parents[2] / "app/web/index.html").read_text()
+ASSETS = sorted(set(re.findall(r'(?:src|href)="([a-z]+\.(?:js|css|svg))"', PAGE)))
 TICKS = os.sysconf("SC_CLK_TCK")
 VIEWERS = 16
 
