@@ -10,7 +10,6 @@ export function chart(host, { title, series, format, step, behind, bars, height 
   const head = h('div.chart-head', h('h3', title)), root = h('div.chart', head);
   host.append(root);
   const axis = { stroke: colour('fg-3'), font: '11px system-ui, sans-serif', ticks: { show: false }, grid: { stroke: colour('line-soft'), width: 1 } };
-  const paths = bars ? uPlot.paths.bars({ size: [0.85], align: 1 }) : undefined;
   const plot = new uPlot({
     width: 300, height, padding: [8, 6, 0, 0],
     cursor: { y: false, drag: { x: false }, sync: { key: 'detail' } },
@@ -24,7 +23,7 @@ export function chart(host, { title, series, format, step, behind, bars, height 
       { ...axis, size: 56, space: 34, values: (_, splits) => splits.map((n) => (n % 1 && least === 1 ? '' : format(n))) },
     ],
     series: [{ label: ' ', value: (_, time, a, i) => (i === null ? 'latest' : clock(time)) }, ...series.map((s) => ({
-      width: bars ? 0 : 1.5, paths, points: { show: () => false }, ...s, stroke: colour(s.colour), fill: s.fill && colour(s.colour) + s.fill,
+      width: bars ? 0 : 1.5, paths: bars && uPlot.paths.bars({ size: [0.85], align: 1 }), points: { show: () => false }, ...s, stroke: colour(s.colour), fill: s.fill && colour(s.colour) + s.fill,
       value: (_, n, k, i) => format(i === null ? plain[k - 1]?.findLast((x) => x !== null) : plain[k - 1][i]),
     }))],
     hooks: { drawAxes: [(u) => behind?.(u)] },

@@ -121,9 +121,9 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
   // Behind the first chart: when the breaker was open, and the pinned moment.
   function behind({ ctx, bbox, valToPos }) {
     const paint = (tint, from, to) => {
-      const x = valToPos(from, 'x', true);
+      const [x, end] = [from, to].map((time) => Math.round(valToPos(time, 'x', true)));
       ctx.fillStyle = tint;
-      ctx.fillRect(x, bbox.top, Math.max(2, valToPos(to, 'x', true) - x), bbox.height);
+      ctx.fillRect(x, bbox.top, Math.max(2, end - x), bbox.height);
     };
     for (const { time, bucket } of table) if (bucket?.open) paint(colour('bad') + '30', time, time + STEPS[range]);
     if (pinned >= table[0]?.time) paint(colour('accent'), pinned, pinned);

@@ -29,10 +29,9 @@ export const put = (parent, ...children) => alike(parent, h('div', ...children))
 
 // Gives `parent` the children of `next`. Those with a data-name stay the same element wherever they go.
 function alike(parent, next) {
-  const named = new Map([...parent.children].map((c) => [c.dataset.name, c]));
-  let place = parent.firstChild;
+  let named, place = parent.firstChild;
   for (const child of [...next.childNodes]) {
-    const name = child.dataset?.name, old = name ? named.get(name) : place;
+    const name = child.dataset?.name, old = name ? (named ??= new Map([...parent.children].map((c) => [c.dataset.name, c]))).get(name) : place;
     if (old?.nodeName !== child.nodeName || old.dataset?.name !== name) {
       parent.insertBefore(child, place);
       continue;
