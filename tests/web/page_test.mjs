@@ -121,6 +121,37 @@ test('a resize from the page changes the process, after saying in numbers what i
   await closes(page);
 });
 
+test('a menu is of the row it was opened at, also when it was open at another; each override has its banner', async () => {
+  const page = await open(browser, shop.url);
+  await live(page);
+  await page.waitForFunction(() => document.getElementById('role').textContent === 'operator');
+  const menu = await openMenu(page, 'images');
+  await row(page, 'email').locator('.more').evaluate((e) => { e.focus(); e.click(); }); // the open menu may lie over it
+  const near = async () => Math.abs((await menu.boundingBox()).y - (await row(page, 'email').locator('.more').boundingBox()).y) < 400;
+  assert.ok(await eventually(near, { what: 'a menu beside its button' }));
+  await menu.getByText('Resize…').click();
+  await page.locator('#dialog').getByText('Resize email').waitFor();
+  await page.locator('#dialog').getByLabel('New limit').fill('7');
+  await page.locator('#dialog').getByLabel('New queue limit').fill('99');
+  await page.locator('#dialog').getByLabel('Reason').fill('both');
+  await page.locator('#dialog button[type=submit]').click();
+  await page.locator('#dialog').waitFor({ state: 'hidden' });
+  assert.equal(await row(page, 'email').locator('.more').evaluate((e) => e === document.activeElement), true, 'the focus is back');
+  for (const text of ['limit 8 → 7', 'queue 100 → 99']) await page.locator('.banner', { hasText: text }).waitFor();
+  await page.waitForTimeout(2200); // the next frames leave them where they are
+  assert.equal(await page.locator('.banner').count(), 2);
+  await shop.api('overrides/email', { method: 'DELETE', token: TOKEN });
+  await page.locator('.banner').first().waitFor({ state: 'detached' });
+  await openMenu(page, 'geo');
+  await row(page, 'geo').locator('.more').click();
+  await menu.waitFor({ state: 'hidden' });
+  await openMenu(page, 'geo');
+  await page.keyboard.press('Escape');
+  await menu.waitFor({ state: 'hidden' });
+  assert.equal(await row(page, 'geo').locator('.more').evaluate((e) => e === document.activeElement), true, 'the focus is back');
+  await closes(page);
+});
+
 test('what the server refuses is shown in its words', async () => {
   const page = await open(browser, shop.url);
   await live(page);
@@ -456,6 +487,8 @@ test('360 pixels wide, nothing hangs out and everything is reachable', async () 
   await row(page, 'payments').locator('.name button').click();
   await page.locator('#detail').getByText('Force breaker open…').waitFor();
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360);
+  await page.locator('#detail .chart canvas').nth(5).waitFor();
+  assert.equal(await page.locator('#detail').evaluate((e) => e.scrollWidth <= e.clientWidth), true, 'nor do the charts');
   await closes(page);
 });
 
