@@ -231,6 +231,7 @@ class Gate {
   struct Plan;
   std::optional<Result<Permit>> decide_now(const AcquireOptions& options, bool may_queue,
                                            Plan& plan) noexcept;
+  bool pass_after_a_look(const AcquireOptions& options, const Plan& plan) noexcept;
   std::optional<Result<Permit>> at_once(const AcquireOptions& options, std::int64_t seen = 0) noexcept;
   Result<Permit> peek(const AcquireOptions& options) noexcept;  // try_acquire, but a refusal is not counted
   bool pass(const AcquireOptions& options, std::int64_t seen = 0) noexcept;

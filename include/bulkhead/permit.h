@@ -24,6 +24,9 @@ namespace bulkhead {
 class AsyncAcquire;
 class Bulkhead;
 class Gate;
+namespace detail {
+class ResourceCore;
+}
 
 class [[nodiscard]] Permit {
   class Key {  // only a gate makes permits
@@ -44,7 +47,7 @@ class [[nodiscard]] Permit {
     return *this;
   }
   [[gnu::always_inline]] ~Permit() {
-    if (!give_back()) [[unlikely]]
+    if (!give_back() && state_ != 0) [[unlikely]]  // 0: not held, as it was moved from or released
       give_back_else();
   }
 
@@ -72,6 +75,7 @@ class [[nodiscard]] Permit {
   friend class Gate;
   friend class AsyncAcquire;
   friend class Bulkhead;
+  friend class detail::ResourceCore;
   static constexpr std::uint8_t held = 1;
   static constexpr std::uint8_t observed = 2;  // there is more to do on release than to add to the word
   static constexpr std::uint8_t failed = 4;

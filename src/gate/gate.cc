@@ -314,9 +314,28 @@ Result<Permit> Gate::try_acquire_slow(const AcquireOptions& options, std::int64_
   return result;
 }
 
+// Calls that suit Fairness::adaptive take less time than a thread needs to fall asleep and wake up, and a core
+// that has fallen idle is not always given to somebody else at once. So a thread that may wait much longer
+// looks for some 40 us whether it can pass, before it lines up. Critical calls may find room where others do
+// not, and members of a group elsewhere: they line up, and so find out.
+bool Gate::pass_after_a_look(const AcquireOptions& options, const Plan& plan) noexcept {
+  constexpr int looks = 1000;
+  constexpr std::int64_t much_longer = 500'000;  // ns
+  if (fairness_ != Fairness::adaptive || options.priority == Priority::critical || backing_ ||
+      !plan.terms.may_wait || plan.until - plan.now < much_longer)
+    return false;
+  base::sync_point("acquire.look");
+  for (int i = 0; i < looks; ++i) {
+    if (pass(options)) return true;
+    detail::StdPlatform::pause();
+  }
+  return false;
+}
+
 Result<Permit> Gate::acquire_slow(const AcquireOptions& options) noexcept {
   Plan plan;
   if (auto decided = decide_now(options, true, plan)) return *std::move(decided);
+  if (pass_after_a_look(options, plan)) return noted(options);
   pin();
   static_assert(sizeof(Waiter) == 64);
   alignas(64) Waiter w;

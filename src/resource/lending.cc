@@ -70,7 +70,7 @@ ResourceSlot* ResourceCore::pop_good(TimePoint now, How how) {
 }
 
 inline void ResourceCore::hand_over(ResourceSlot& slot, Permit&& permit, RawLease& lease) noexcept {
-  lease.permit_ = std::move(permit);
+  lease.permit_.take(permit);  // the lease was empty: nothing to give back
   lease.core_ = this;
   lease.slot_ = &slot;
 }
@@ -311,7 +311,7 @@ void ResourceCore::give_back(ResourceSlot& slot, Permit& permit) noexcept {
   } else {
     put_back(slot);
   }
-  permit.release();
+  permit.drop();
 }
 
 void ResourceCore::clean(ResourceSlot& slot) noexcept {

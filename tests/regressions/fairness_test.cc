@@ -132,6 +132,54 @@ TEST_F(Loose, AdaptiveHandsOverOnceTheHeadHasWaitedLong) {
   result->value().release();
 }
 
+// A thread named "caller" that finds the only unit taken, to be held before it looks for it once more.
+class Looking : public ::testing::Test {
+ protected:
+  void start(AcquireOptions options) {
+    points.hold("caller", "acquire.look");
+    caller = std::jthread([this, options = std::move(options)] {
+      SyncPoints::Name me("caller");
+      const auto permit = gate.acquire(options);
+      admitted = permit.has_value();
+      waited = admitted && permit->waited();
+    });
+  }
+
+  ManualClock clock;
+  SyncPoints points;
+  Gate gate{{.max_concurrent = 1, .max_queue = 1, .fairness = Fairness::adaptive, .clock = &clock}};
+  Result<Permit> holder = gate.acquire();
+  bool admitted = false, waited = false;
+  std::jthread caller;
+};
+
+TEST_F(Looking, WhatComesBackWhileAnAdaptiveCallLooksIsTakenWithoutLiningUp) {
+  start({.timeout = 500us});
+  points.until_held("caller");
+  holder->release();
+  points.let_go("caller");
+  caller.join();
+  EXPECT_TRUE(admitted);
+  EXPECT_FALSE(waited);
+}
+
+TEST_F(Looking, WhoCannotWaitMuchLongerLinesUpAtOnce) {
+  start({.timeout = 499us});
+  until_waiting(gate, 1);
+  holder->release();
+  caller.join();
+  EXPECT_TRUE(admitted);
+  EXPECT_TRUE(waited);
+}
+
+TEST_F(Looking, CriticalCallsLineUpAtOnce) {
+  start({.priority = Priority::critical});
+  until_waiting(gate, 1);
+  holder->release();
+  caller.join();
+  EXPECT_TRUE(waited);
+}
+
 TEST_F(Loose, AdaptiveStopsBargingAtTheFirstLookAfterTheBound) {
   start(Fairness::adaptive);
   holder->release();
