@@ -193,6 +193,7 @@ class Turnstile {
   // noted. Never waits, never writes when it fails.
   [[gnu::always_inline]] bool pass() noexcept {
     std::uint64_t w = guess(1);
+    // Here, and not behind the exchange: what stands between it and the release's addition delays that.
     const std::uint64_t quarter = quarter_.load(std::memory_order_relaxed);
     while (open_for(1, w) && w >> 62 == quarter) {
       if (take_units(1, w)) return true;
