@@ -25,6 +25,7 @@ void add_table(Results& results, Table table, const Plan& plan, std::int64_t win
   }
   const auto series = take_turns(table.title, plan, contenders.size(), [&](std::size_t i) {
     const auto& [name, c] = contenders[i];
+    c->move_elsewhere();
     Sample s;
     const auto window = [&] {
       s = measure(team, window_ns, batches[i], [&](std::uint64_t n) { c->try_calls(n); });

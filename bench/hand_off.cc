@@ -8,7 +8,7 @@ namespace bench {
 // One permit, two cores. A holds it while B goes to sleep waiting for it; then A lets go. Measured from just
 // before A's release to B running inside; and what the release cost A.
 void hand_off(const Settings& settings, Results& results) {
-  const int turns = settings.quick ? 10 : 200;
+  const std::size_t turns = settings.quick ? 10 : 300;
   constexpr std::int64_t until_parked_ns = 150'000;
   const Plan plan{.windows = 3, .clean_share = 0.93};
 
@@ -28,14 +28,20 @@ void hand_off(const Settings& settings, Results& results) {
               .rows = {}};
   if (!settings.wants(table.title)) return;
   Team team(2);
+  // One window is a window of all designs, who take turns hand-off by hand-off: they differ by less than the
+  // machine's own pace does from one window to the next.
+  std::vector<Sample> window;
   const auto series = take_turns(table.title, settings.apply(plan), contenders.size(), [&](std::size_t i) {
-    Contender& c = *contenders[i];
-    std::atomic<int> invited{0}, done{0};
+    if (i > 0) return window[i];
+    for (const auto& c : contenders) c->move_elsewhere();
+    std::vector<std::vector<double>> latency(contenders.size()), release(contenders.size());
+    std::atomic<std::size_t> invited{0}, done{0};
     std::atomic<std::int64_t> let_go{0};
-    std::vector<double> latency, release;
     const Quiet quiet;
     team.run([&](unsigned thread) {
-      for (int turn = 1; turn <= turns; ++turn) {
+      for (std::size_t turn = 1; turn <= turns * contenders.size(); ++turn) {
+        const std::size_t design = turn % contenders.size();
+        Contender& c = *contenders[design];
         if (thread == 0) {
           c.call([&] {
             invited = turn;
@@ -44,20 +50,24 @@ void hand_off(const Settings& settings, Results& results) {
             }
             let_go = now_ns();
           });
-          release.push_back(static_cast<double>(now_ns() - let_go) * 1e-3);
+          release[design].push_back(static_cast<double>(now_ns() - let_go) * 1e-3);
           while (done != turn) {
           }
         } else {
           while (invited != turn) {
           }
-          c.call([&] { latency.push_back(static_cast<double>(now_ns() - let_go) * 1e-3); });
+          c.call([&] { latency[design].push_back(static_cast<double>(now_ns() - let_go) * 1e-3); });
           done = turn;
         }
       }
     });
-    return Sample{.value = median(latency),
-                  .share = quiet.share(),
-                  .extra = {quantile(latency, 0.99), median(release)}};
+    const double share = quiet.share();
+    window.clear();
+    for (std::size_t d = 0; d < contenders.size(); ++d)
+      window.push_back({.value = median(latency[d]),
+                        .share = share,
+                        .extra = {quantile(latency[d], 0.99), median(release[d])}});
+    return window[0];
   });
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     Row& row = table.add(entries[i]->name, series[i]);

@@ -27,6 +27,7 @@ constexpr Case cases[] = {
 };
 
 Sample run(Team& team, Contender& c, Section section, std::int64_t window_ns) {
+  c.move_elsewhere();
   std::vector<Turns> turns(team.size());
   std::vector<std::int64_t> ends(team.size());
   const Quiet quiet;

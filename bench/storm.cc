@@ -30,6 +30,7 @@ void storm(const Settings& settings, Results& results) {
   Team one(1), two(2);
   const auto series = take_turns(table.title, settings.apply(plan), contenders.size(), [&](std::size_t i) {
     Contender& c = *contenders[i];
+    c.move_elsewhere();
     const auto hold = [&](std::uint64_t n) { c.insist(n, section_ns); };
     const Sample quiet = measure(one, window_ns, 32, hold);
 

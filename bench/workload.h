@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -56,6 +57,9 @@ class Contender {
  public:
   virtual ~Contender() = default;
 
+  // From now on with another copy of the rival, in another page. Where in the chip a cache line is at home changes
+  // what two cores pay to pass it on by up to a quarter, and that must not decide who wins.
+  virtual void move_elsewhere() = 0;
   // n times: in and out again. Returns how many were let in.
   virtual std::uint64_t try_calls(std::uint64_t n) = 0;
   // Until n got in: in, burn, out; those refused try again at once.
@@ -69,30 +73,37 @@ class Contender {
 template <Rival R>
 class Contending final : public Contender {
  public:
-  explicit Contending(unsigned limit) : rival_(limit) {}
+  explicit Contending(unsigned limit) {
+    for (std::unique_ptr<Page>& page : pages_) page = std::make_unique<Page>(limit);
+  }
+
+  void move_elsewhere() override { at_ = (at_ + 1) % pages_.size(); }
 
   std::uint64_t try_calls(std::uint64_t n) override {
+    R& rival = here();
     std::uint64_t admitted = 0;
-    for (std::uint64_t i = 0; i < n; ++i) admitted += rival_.try_call([] {});
+    for (std::uint64_t i = 0; i < n; ++i) admitted += rival.try_call([] {});
     return admitted;
   }
 
   void insist(std::uint64_t n, std::int64_t section_ns) override {
+    R& rival = here();
     for (std::uint64_t i = 0; i < n; ++i)
-      while (!rival_.try_call([&] { burn(section_ns); })) {
+      while (!rival.try_call([&] { burn(section_ns); })) {
       }
   }
 
   void call(const std::function<void()>& body) override {
-    if constexpr (R::guarantees.waits) rival_.call(body);
+    if constexpr (R::guarantees.waits) here().call(body);
   }
 
   Turns saturate(Section section, std::int64_t until) override {
     Turns turns;
     if constexpr (R::guarantees.waits) {
+      R& rival = here();
       std::int64_t last = now_ns();
       while (last < until) {
-        rival_.call([&] { section.run(); });
+        rival.call([&] { section.run(); });
         const std::int64_t now = now_ns();
         turns.worst_gap_ns = std::max(turns.worst_gap_ns, now - last);
         ++turns.count;
@@ -103,7 +114,14 @@ class Contending final : public Contender {
   }
 
  private:
-  R rival_;
+  struct alignas(4096) Page {
+    explicit Page(unsigned limit) : rival(limit) {}
+    R rival;
+  };
+  R& here() { return pages_[at_]->rival; }
+
+  std::array<std::unique_ptr<Page>, 8> pages_;
+  std::size_t at_ = 0;
 };
 
 struct Entry {

@@ -481,6 +481,7 @@ void Gate::tell_lent(Wakes& wakes) noexcept {
 void Gate::release_slow() noexcept {
   if (backing_) [[unlikely]]
     return release_lent();
+  turnstile_.rouse();
   Wakes wakes;
   turnstile_.after_release(slow_now(), wakes);
   publish_all(wakes);  // only admissions can come of this, and nobody watches them
@@ -550,7 +551,10 @@ void Gate::release_observed(const Permit::Parts& permit, std::uint32_t unmeasure
     if (permit.cost > 1) turnstile_.add_heavy(1 - std::int64_t{permit.cost});
     turnstile_.end();
   }
-  if (!quiet) turnstile_.after_release(meter_ ? now : slow_now(), wakes);
+  if (!quiet) {
+    if (!backing_) turnstile_.rouse();
+    turnstile_.after_release(meter_ ? now : slow_now(), wakes);
+  }
   if (backing_) [[unlikely]] {
     if (permit.lease != 0) backing_->end_lease(permit.lease);
     if (!quiet) backing_->settle();

@@ -202,7 +202,9 @@ void Turnstile<P>::set_quiet(bool quiet) noexcept {
 // Brings the quiet bit in line with the state. True: it was cleared just now, so look at `room` again (L1).
 template <class P>
 bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
-  const Waiter* w = head();
+  Waiter* w = head();
+  auto* const sleeper = w && w->is_thread && w->cost == 1 ? &w->signal : nullptr;
+  if (sleeper_.load(std::memory_order_relaxed) != sleeper) sleeper_.store(sleeper, std::memory_order_relaxed);
   const bool nobody_waits = !w || (poked_ && !starved(w, now));
   const bool group_waits = watched_ || owed_ > 0;
   const bool quiet = !group_waits && nobody_waits && !drains_ && !closed_.load(std::memory_order_relaxed);
@@ -261,9 +263,17 @@ bool Turnstile<P>::give_back(std::uint32_t cost, std::uint32_t units, std::int64
 }
 
 template <class P>
+void Turnstile<P>::rouse() const noexcept {
+  P::point("release.before_rouse");
+  P::fetch(&mutex_);  // for after_release()
+  P::fetch(&slow_releases_);
+  const auto* const sleeper = sleeper_.load(std::memory_order_relaxed);
+  if (sleeper && word::room(word_.load(std::memory_order_relaxed)) > 0) P::wake(sleeper);
+}
+
+template <class P>
 void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
   P::point("release.before_lock");
-  P::fetch(&slow_releases_);  // comes together with the line of the lock, instead of after it
   Hold hold(mutex_);
   --slow_releases_;
   attend(now, wakes);
@@ -383,45 +393,53 @@ void Turnstile<P>::linger(const Waiter& w) const noexcept {
 template <class P>
 template <class Now, class Park, class Tell>
 bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, Tell&& tell) noexcept {
-  for (;;) {
-    std::uint32_t s = w.signal.load(std::memory_order_acquire);
+  for (bool woken = false;;) {
+    const std::uint32_t s = w.signal.load(std::memory_order_acquire);
+    std::int64_t t = 0;
     if (s == Waiter::done) return false;
-    if (s == Waiter::poked) {
-      w.signal.compare_exchange_strong(s, Waiter::sleeping, std::memory_order_acquire,
-                                       std::memory_order_acquire);
+    if (s == Waiter::poked || woken) {
+      woken = false;
+      if (try_again(w, s, now, tell)) return true;
+    } else if (until == forever || (t = now()) < until) {
+      park(w.signal, s, until);
+      woken = true;
+    } else {
       Wakes wakes;
-      bool admitted = false;
-      {
-        P::point("wait.poked");
-        linger(w);
-        const std::int64_t t = now();
-        Hold hold(mutex_);
-        if (w.verdict == Verdict::pending) {
-          if (poked_ == &w) poked_ = nullptr;
-          admitted = head() == &w && admit(w, t);
-          attend(t, wakes);
-          // attend may have decided w itself: then it is in `wakes` and told like any other
-        }
-      }
+      const bool left = withdraw(w, Reason::timeout, t, wakes);
       tell(wakes);
-      if (admitted) return true;
-      continue;
+      if (left) return true;
+      until = forever;  // decided already: it keeps what it was given, and the word is on its way
     }
-    if (until == forever) {
-      park(w.signal, s, until);
-      continue;
-    }
-    const std::int64_t t = now();
-    if (t < until) {
-      park(w.signal, s, until);
-      continue;
-    }
-    Wakes wakes;
-    const bool left = withdraw(w, Reason::timeout, t, wakes);
-    tell(wakes);
-    if (left) return true;
-    until = forever;  // decided already: it keeps what it was given, and the word is on its way
   }
+}
+
+// A thread in line was woken: to try for itself, or by a release that is about to serve it.
+template <class P>
+template <class Now, class Tell>
+bool Turnstile<P>::try_again(Waiter& w, std::uint32_t signal, Now& now, Tell& tell) noexcept {
+  P::fetch(&word_);  // all that the releasing core has written, at once
+  P::fetch(&mutex_);
+  P::fetch(&slow_releases_);
+  P::point("wait.woken");
+  if (signal == Waiter::poked) {
+    w.signal.compare_exchange_strong(signal, Waiter::sleeping, std::memory_order_acquire,
+                                     std::memory_order_acquire);
+    linger(w);
+  }
+  const std::int64_t t = fairness_ == Fairness::adaptive || meter_ ? now() : 0;
+  Wakes wakes;
+  bool admitted = false;
+  {
+    Hold hold(mutex_);
+    if (w.verdict == Verdict::pending) {
+      if (poked_ == &w) poked_ = nullptr;
+      admitted = head() == &w && admit(w, t);
+      attend(t, wakes);
+      // attend may have decided w itself: then it is in `wakes` and told like any other
+    }
+  }
+  tell(wakes);
+  return admitted;
 }
 
 template <class P>

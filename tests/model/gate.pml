@@ -54,6 +54,7 @@ byte verdict[N];
 byte signal[N];
 bool queued[N];
 bool starved[N];
+bool roused[N]; /* woken by a release before it had the lock */
 byte finished = 0;
 
 inline acquire_lock() { atomic { !locked -> locked = true } }
@@ -244,7 +245,13 @@ proctype Caller(byte w) {
      :: verdict[w] == admitted -> goto inside
      :: else -> goto out
      fi
-  :: atomic { signal[w] == poke -> signal[w] = sleeping };
+  :: atomic {
+       signal[w] == poke || (roused[w] && signal[w] == sleeping);
+       if
+       :: signal[w] == poke -> signal[w] = sleeping
+       :: else -> roused[w] = false
+       fi
+     };
      acquire_lock();
      took = false;
      got = false;
@@ -307,6 +314,14 @@ inside:
   :: saw -> goto out
   :: else
   fi;
+  atomic { /* rouse */
+    head(h);
+    if
+    :: h != NONE && room >= 1 -> roused[h] = true
+    :: else
+    fi;
+    h = NONE
+  };
   atomic { acquire_lock(); coming-- };
   attend();
   release_lock();

@@ -235,7 +235,10 @@ class ModelGate {
       if (cost > 1) t().add_heavy(1 - std::int64_t{cost});
       t().end();
     }
-    if (!quiet) t().after_release(slow_now(), wakes);
+    if (!quiet) {
+      t().rouse();
+      t().after_release(slow_now(), wakes);
+    }
     if (bracket) unpin();
     tell(wakes);
   }

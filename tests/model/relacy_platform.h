@@ -164,24 +164,31 @@ class Futex {
   static inline std::array<const void*, 8> parked_{};
 };
 
-// What each thread last saw in the word of a turnstile.
+// How each thread left the word of a turnstile.
 class Memory {
  public:
-  static void reset() { seen_ = {}; }
+  static void reset() { left_ = {}; }
   static std::uint64_t recall(const void* turnstile) {
-    const Seen& mine = seen_[this_thread()];
-    return mine.turnstile == turnstile ? mine.word : 0;
+    const Left& mine = left_[this_thread()];
+    return mine.turnstile == turnstile && !mine.doubted ? mine.word : 0;
   }
   static void remember(const void* turnstile, std::uint64_t word) {
-    seen_[this_thread()] = {turnstile, word};
+    left_[this_thread()].turnstile = turnstile;
+    left_[this_thread()].word = word;
+  }
+  static void doubt() { left_[this_thread()].doubted = true; }
+  static void compare(const void* turnstile, std::uint64_t word) {
+    Left& mine = left_[this_thread()];
+    if (mine.turnstile == turnstile && mine.word == word) mine.doubted = false;
   }
 
  private:
-  struct Seen {
+  struct Left {
     const void* turnstile;
     std::uint64_t word;
+    bool doubted;
   };
-  static inline std::array<Seen, 8> seen_{};
+  static inline std::array<Left, 8> left_{};
 };
 
 struct RelacyPlatform {
@@ -194,6 +201,10 @@ struct RelacyPlatform {
   static std::uint64_t recall(const void* turnstile) noexcept { return Memory::recall(turnstile); }
   static void remember(const void* turnstile, std::uint64_t word) noexcept {
     Memory::remember(turnstile, word);
+  }
+  static void doubt() noexcept { Memory::doubt(); }
+  static void compare(const void* turnstile, std::uint64_t word) noexcept {
+    Memory::compare(turnstile, word);
   }
   static void fetch(const void*) noexcept {}
   static void yield() noexcept { rl::ctx().yield(1, Where()); }

@@ -16,14 +16,14 @@ namespace {
 using namespace std::chrono_literals;
 using namespace tests;
 
-// A gate of one unit, held; a thread named "waiter" in line, to be held when it is woken to try for itself.
+// A gate of one unit, held; a thread named "waiter" in line, to be held when it is woken.
 class Loose : public ::testing::Test {
  protected:
   void start(Fairness fairness, AcquireOptions options = {}) {
     gate.emplace(GateOptions{
         .max_concurrent = 1, .max_queue = 3, .fairness = fairness, .max_barge = 500us, .clock = &clock});
     holder = gate->acquire();
-    points.hold("waiter", "wait.poked");
+    points.hold("waiter", "wait.woken");
     waiter = std::jthread([this, options = std::move(options)] {
       SyncPoints::Name me("waiter");
       result.emplace(gate->acquire(options));
@@ -32,6 +32,7 @@ class Loose : public ::testing::Test {
     until_waiting(*gate, 1);
   }
   bool admitted() {
+    points.let_go("waiter");
     waiter.join();
     return result->has_value();
   }
@@ -197,7 +198,7 @@ TEST_F(Loose, AdaptiveStopsBargingAtTheFirstLookAfterTheBound) {
   result->value().release();
 }
 
-TEST_F(Loose, FifoNeverWakesAThreadToTryForItself) {
+TEST_F(Loose, FifoHandsOverToAThreadThatHasNotTriedYet) {
   start(Fairness::fifo);
   holder->release();
   EXPECT_EQ(numbers(*gate), Numbers(1, 0));

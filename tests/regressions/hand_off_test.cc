@@ -2,13 +2,19 @@
 // leaves or closes.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "bulkhead/gate.h"
 #include "bulkhead/manual_clock.h"
 #include "tests/support/callers.h"
 #include "tests/support/sync_points.h"
+#include "tests/support/watched_clock.h"
 
 namespace bulkhead {
 namespace {
@@ -171,6 +177,61 @@ TEST(HandOff, AStopThatComesLateFindsItAdmitted) {
     b.release();
     expect_idle(gate);
   }
+}
+
+bool asleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const auto name_end = line.rfind(')');
+  return name_end != std::string::npos && line.compare(name_end, 3, ") S") == 0;
+}
+
+// The head of the line is woken before the release has the lock, and need not wait for it: it takes the unit itself.
+TEST(HandOff, TheHeadIsWokenFirstAndServesItselfIfItIsQuicker) {
+  for (Fairness fairness : {Fairness::fifo, Fairness::barging, Fairness::adaptive}) {
+    WatchedClock clock;
+    SyncPoints points;
+    Gate gate{{.max_concurrent = 1, .max_queue = 1, .fairness = fairness, .clock = &clock}};
+    auto holder = gate.acquire();
+    std::atomic<pid_t> thread = 0;
+    std::atomic<bool> inside = false;
+    std::jthread waiter([&] {
+      thread = gettid();
+      const auto permit = gate.acquire();
+      inside = permit.has_value();
+    });
+    until([&] { return clock.parked() == 1 && asleep(thread); });
+    points.hold("releaser", "release.before_lock");
+    std::jthread releaser = named("releaser", [&] { holder->release(); });
+    points.until_held("releaser");
+    until([&] { return inside.load(); });
+    points.let_go("releaser");
+    releaser.join();
+    waiter.join();
+    expect_idle(gate);
+  }
+}
+
+// Nobody is woken for a unit that is not there: it pays the debt of a shrink.
+TEST(HandOff, AReleaseThatOnlyPaysADebtWakesNobody) {
+  WatchedClock clock;
+  Gate gate{{.max_concurrent = 2, .max_queue = 1, .clock = &clock}};
+  auto a = gate.acquire();
+  auto b = gate.acquire();
+  std::atomic<pid_t> thread = 0;
+  std::jthread waiter([&] {
+    thread = gettid();
+    const auto permit = gate.acquire();
+  });
+  until([&] { return clock.parked() == 1 && asleep(thread); });
+  gate.resize(1);
+  a->release();
+  until([&] { return asleep(thread); });
+  EXPECT_EQ(clock.parked(), 1) << "it woke up and went to sleep again";
+  EXPECT_EQ(numbers(gate), Numbers(1, 1));
+  b->release();
+  waiter.join();
 }
 
 // A release that has given its unit back and not yet come to the line: the gate is not idle, nor may it die.

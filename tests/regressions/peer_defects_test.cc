@@ -54,7 +54,7 @@ TEST(PeerDefect, Row01_AWaiterThatLeavesWhileTheUnitIsOnItsWayLosesNoPermit) {
   std::stop_source stop;
   Caller waiter(gate, {.stop = stop.get_token()}, Kind::thread);
   until_waiting(gate, 1);
-  points.hold("releaser", "release.before_lock");
+  points.hold("releaser", "release.before_rouse");
   std::jthread releaser = named("releaser", [&] { holder->release(); });
   points.until_held("releaser");
   stop.request_stop();
@@ -87,7 +87,7 @@ TEST(PeerDefect, Row02_AThrowingHookLeaksThePermitOrTurnsSuccessIntoFailure) {
   auto holder = gate.acquire();
   Caller waiter(gate, {}, Kind::thread);
   until_waiting(gate, 1);
-  points.hold("releaser", "release.before_lock");
+  points.hold("releaser", "release.before_rouse");
   std::jthread releaser = named("releaser", [&] { holder->release(); });
   points.until_held("releaser");
   EXPECT_FALSE(gate.try_acquire());  // its hook throws while the unit is between two owners
@@ -165,7 +165,7 @@ TEST(PeerDefect, Row06_ShrinkBlocksTheConfiguringThreadOrShowsTheOldLimit) {
   auto b = gate.acquire();
   Caller waiter(gate, {}, Kind::thread);
   until_waiting(gate, 1);
-  points.hold("releaser", "release.before_lock");
+  points.hold("releaser", "release.before_rouse");
   std::jthread releaser = named("releaser", [&] { a->release(); });
   points.until_held("releaser");
   gate.resize(1);
@@ -215,7 +215,7 @@ TEST(PeerDefect, Row08_ASecondReleaseInflatesCapacity) {
   Caller b(gate, {}, Kind::thread);
   until_waiting(gate, 1);
   Caller c(gate);
-  points.hold("releaser", "release.before_lock");
+  points.hold("releaser", "release.before_rouse");
   std::jthread releaser = named("releaser", [&] {
     EXPECT_TRUE(a->release());
     EXPECT_FALSE(a->release());
@@ -258,7 +258,7 @@ TEST(PeerDefect, Row11_ANewcomerBargesAndAnAdmittedWaiterIsRejectedLater) {
     auto holder = gate.acquire();
     Caller waiter(gate, {}, kind);
     until_waiting(gate, 1);
-    points.hold("releaser", "release.before_lock");
+    points.hold("releaser", "release.before_rouse");
     std::jthread releaser = named("releaser", [&] { holder->release(); });
     points.until_held("releaser");
     EXPECT_EQ(gate.try_acquire().error().reason, Reason::concurrency_limit);

@@ -26,16 +26,24 @@ struct StdPlatform {
 #endif
   }
   static void fetch(const void* address) noexcept { __builtin_prefetch(address, 1); }  // about to be written
-  // What this thread last saw in the word of the turnstile at this address; 0: unknown. Only a guess.
+  // The word of the turnstile at this address as this thread left it; 0: unknown, or others change it too.
   static std::uint64_t recall(const void* turnstile) noexcept {
-    return last_seen.turnstile == turnstile ? last_seen.word : 0;
+    return last.turnstile == turnstile && !last.doubted ? last.word : 0;
   }
-  static void remember(const void* turnstile, std::uint64_t word) noexcept { last_seen = {turnstile, word}; }
-  struct Seen {
+  static void remember(const void* turnstile, std::uint64_t word) noexcept {
+    last.turnstile = turnstile;
+    last.word = word;
+  }
+  static void doubt() noexcept { last.doubted = true; }  // what was recalled was wrong
+  static void compare(const void* turnstile, std::uint64_t word) noexcept {
+    if (last.turnstile == turnstile && last.word == word) last.doubted = false;
+  }
+  struct Last {
     const void* turnstile;
     std::uint64_t word;
+    bool doubted;
   };
-  static constinit inline thread_local Seen last_seen{};
+  static constinit inline thread_local Last last{};
 
   static void yield() noexcept;  // lets other threads run on this core
   // Wakes whoever parks on this address. Nothing is read there: the object may be gone.

@@ -16,7 +16,8 @@
 //      at `room` again afterwards.
 //  L1  While a waiter is in line and quiet is clear, every release takes the lock and serves the
 //      line. So no unit comes back unseen: a release before quiet was cleared is found by the look
-//      that follows, a later one serves.
+//      that follows, a later one serves. So does a thread in line that wakes up without having been
+//      told anything: a release may have woken it before it took the lock.
 //  L2  A waiter is decided exactly once, under the lock, by whoever takes it out of the line. Its
 //      owner is told afterwards, outside the lock ("published"); a waiter that is decided but not yet
 //      published waits for it.
@@ -254,6 +255,9 @@ class Turnstile {
     return false;
   }
   void after_release(std::int64_t now, Wakes& wakes) noexcept;
+  // To be called just before it: the thread at the head of the line will probably be given these units, and to wake
+  // it takes a hundred times longer than to do so. It is woken first, and comes when that is done.
+  void rouse() const noexcept;
 
   // A call that try_pass turned away: admits it after all, rejects it, or (verdict `pending`) leaves
   // it in line.
@@ -374,11 +378,16 @@ class Turnstile {
   static constexpr bool open_for(std::uint32_t cost, std::uint64_t w) noexcept {
     return (w & (word::released_one - 1)) >= word::quiet + word::bias + cost;
   }
-  // The word is mostly as this thread left it: to guess it, and have the exchange tell if not, saves the
-  // wait for a load, and between cores one of two transfers of the line.
+  // The word is mostly as this thread left it: to guess it, and have the exchange tell if not, saves the wait for a
+  // load. Where others change it all the time a wrong guess costs more than that, so after one this thread looks,
+  // until it finds the word as it left it.
   [[gnu::always_inline]] std::uint64_t guess(std::uint32_t cost) const noexcept {
-    const std::uint64_t w = P::recall(this);
-    return open_for(cost, w) ? w : word_.load(std::memory_order_relaxed);
+    std::uint64_t w = P::recall(this);
+    if (!open_for(cost, w)) [[unlikely]] {
+      w = word_.load(std::memory_order_relaxed);
+      P::compare(this, w);
+    }
+    return w;
   }
   // False: the word was another, and `w` is it now.
   [[gnu::always_inline]] bool take_units(std::uint32_t cost, std::uint64_t& w) noexcept {
@@ -386,7 +395,7 @@ class Turnstile {
     // release: whoever reads this word sees the begin() before it.
     if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed))
       return true;
-    P::remember(this, w);
+    P::doubt();
     return false;
   }
   bool loose() const noexcept { return fairness_ != Fairness::fifo; }
@@ -394,6 +403,8 @@ class Turnstile {
   bool starved(const Waiter* w, std::int64_t now) const noexcept;
   bool fits(const Waiter& w) const noexcept;
   void linger(const Waiter& w) const noexcept;
+  template <class Now, class Tell>
+  bool try_again(Waiter& w, std::uint32_t signal, Now& now, Tell& tell) noexcept;
   [[gnu::always_inline]] std::uint64_t put_back(std::uint32_t cost) noexcept {  // gives the word as it was
     const std::uint64_t w = word_.fetch_add(word::released_one + cost, std::memory_order_release);
     P::remember(this, w + word::released_one + cost);
@@ -427,6 +438,9 @@ class Turnstile {
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
   alignas(64) typename P::template Atomic<std::uint64_t> word_;
   std::atomic<std::uint64_t> beside_{0};  // see beside()
+  // What the thread at the head of the line parks on, if there is one and one unit would do. A cache of head(), and
+  // an address only: by now it may have left.
+  typename P::template Atomic<typename P::template Atomic<std::uint32_t>*> sleeper_{nullptr};
 
   // Read by all, written seldom.
   // The top two bits of `released` when it was last noted; 4, which they never are, if every pass is
