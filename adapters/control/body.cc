@@ -5,6 +5,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
 #include <charconv>
+#include <iterator>
 
 #include "base/suggest.h"
 #include "bulkhead/detail/turnstile.h"
@@ -142,6 +143,28 @@ json::object parse_object(std::string_view text) {
 }
 
 Body read_body(const BodySpec& spec, const json::object& object, const std::string& prefix) {
+std::vector<FieldError> unknown_fields(const json::object& object, const std::vector<std::string>& known,
+                                       const std::string& prefix) {
+  std::vector<FieldError> errors;
+  for (const auto& [key, value] : object) {
+    const std::string_view name(key.data(), key.size());
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string close = base::suggest(name, known);
+    errors.push_back({.pointer = prefix + '/' + escaped(name),
+                      .message = "is not a field of this body",
+                      .hint = close.empty() ? "" : "did you mean \"" + close + "\"?"});
+  }
+  return errors;
+}
+
+Problem invalid_body(std::vector<FieldError> errors) {
+  return {.status = 422,
+          .type = "invalid_body",
+          .detail = errors.size() == 1 ? errors[0].pointer + ": " + errors[0].message
+                                       : std::to_string(errors.size()) + " errors",
+          .errors = std::move(errors)};
+}
+
   Body body;
   std::vector<FieldError> errors;
   std::vector<std::string> known;
@@ -160,24 +183,12 @@ Body read_body(const BodySpec& spec, const json::object& object, const std::stri
     error.pointer = prefix + '/' + std::string(field.name);
     errors.push_back(std::move(error));
   }
-  for (const auto& [key, value] : object) {
-    const std::string_view name(key.data(), key.size());
-    if (std::ranges::find(known, name) != known.end()) continue;
-    const std::string close = base::suggest(name, known);
-    errors.push_back({.pointer = prefix + '/' + escaped(name),
-                      .message = "is not a field of this body",
-                      .hint = close.empty() ? "" : "did you mean \"" + close + "\"?"});
-  }
+  std::ranges::move(unknown_fields(object, known, prefix), std::back_inserter(errors));
   if (spec.one_of_size && !object.contains("limit") && !object.contains("queue"))
     errors.push_back({.pointer = prefix + "/limit",
                       .message = "is missing, and so is queue",
                       .hint = "give one of them or both"});
-  if (!errors.empty())
-    throw Problem{.status = 422,
-                  .type = "invalid_body",
-                  .detail = errors.size() == 1 ? errors[0].pointer + ": " + errors[0].message
-                                               : std::to_string(errors.size()) + " errors",
-                  .errors = std::move(errors)};
+  if (!errors.empty()) throw invalid_body(std::move(errors));
   return body;
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "message.h"
 
@@ -37,6 +38,10 @@ struct Body {
   std::optional<bool> on;
 };
 
+// What `object` has and nobody knows, with what may have been meant.
+std::vector<FieldError> unknown_fields(const boost::json::object& object,
+                                       const std::vector<std::string>& known, const std::string& prefix = "");
+Problem invalid_body(std::vector<FieldError> errors);
 // Both throw a Problem with all that is wrong. `prefix` is put before each pointer.
 boost::json::object parse_object(std::string_view text);
 Body read_body(const BodySpec& spec, const boost::json::object& object, const std::string& prefix = "");

@@ -95,6 +95,12 @@ Wish read_operation(Core& core, const Request& batch, const json::value& value) 
                   .detail =
                       "an operation is {\"method\": \"PUT\" or \"DELETE\", \"path\": \"/v1/overrides/NAME\", "
                       "\"body\": {...}}"};
+  // An if_match that is misspelled would guard nothing.
+  auto errors = unknown_fields(*o, {"method", "path", "body", "if_match"});
+  if (const json::value* const guard = o->if_contains("if_match"); guard && !guard->is_string())
+    errors.push_back(
+        {.pointer = "/if_match", .message = "is not a text", .hint = "an ETag, with its quotes"});
+  if (!errors.empty()) throw invalid_body(std::move(errors));
   if (!r.query.empty())
     throw Problem{.status = 422,
                   .type = "invalid_body",
@@ -145,6 +151,11 @@ Response post_batch(Core& core, const Request& r) {
                   .type = "invalid_body",
                   .detail = "operations has to be a list of 1 to 100",
                   .errors = {{"/operations", "has to be a list of 1 to 100 operations", ""}}};
+  if (auto errors = unknown_fields(body, {"operations"}); !errors.empty()) {
+    for (FieldError& error : errors)
+      if (error.pointer == "/dry_run") error.hint = "it is a parameter: POST /v1/batch?dry_run=true";
+    throw invalid_body(std::move(errors));
+  }
   std::vector<Wish> wishes;
   const auto prefix = [](std::size_t i) { return "/operations/" + std::to_string(i); };
   for (std::size_t i = 0; i < list->get_array().size(); ++i) {

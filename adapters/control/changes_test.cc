@@ -281,5 +281,23 @@ TEST(Changes, ABatchIsDoneAsAWholeOrNotAtAll) {
   EXPECT_TRUE(w["pay/eu"].snapshot().draining);
 }
 
+TEST(Changes, WhatABatchDoesNotKnowIsNotPassedOver) {
+  World w;
+  const auto pointer = [&](const std::string& body) {
+    const Reply reply = w.ask({.method = "POST", .path = "/v1/batch", .body = body, .token = "o"});
+    EXPECT_EQ(reply.status, 422) << body;
+    if (reply.status != 422) return std::string();
+    return std::string(reply.json().at("errors").as_array().at(0).at("pointer").as_string());
+  };
+  const std::string change =
+      R"("method": "PUT", "path": "/v1/overrides/db", "body": {"limit": 3, "reason": "r"})";
+  EXPECT_EQ(pointer("{\"dry_run\": true, \"operations\": [{" + change + "}]}"), "/dry_run");
+  for (const std::string guard : {R"("if-match": "\"old\"")", R"("if_match": 7)"}) {
+    const std::string name = guard.substr(1, 8);
+    EXPECT_EQ(pointer("{\"operations\": [{" + change + ", " + guard + "}]}"), "/operations/0/" + name);
+  }
+  EXPECT_EQ(w["db"].options().max_concurrent, 20u);
+}
+
 }  // namespace
 }  // namespace bulkhead::control
