@@ -327,6 +327,37 @@ TEST(Control, TheStreamSendsFramesAndIsBounded) {
   EXPECT_EQ(frame.at("bulkheads").as_array().size(), 3u);
 }
 
+TEST(Control, TheHeadOfTheStreamIsAllThatHeadGets) {
+  World w;
+  w.start();
+  Client client = Client::tcp(w.server->port());
+  client.send(Ask{.method = "HEAD", .path = "/v1/stream"}.text());
+  Reply head = client.read(true);
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.header("Content-Type"), "text/event-stream");
+  EXPECT_FALSE(client.receive(head.body));
+  EXPECT_EQ(head.body, "");
+}
+
+TEST(Control, AClientThatAsksWhetherToSendItsBodyIsTold) {
+  World w;
+  w.start();
+  const Ask put{.method = "PUT",
+                .path = "/v1/overrides/db",
+                .body = R"({"limit": 3, "reason": "r"})",
+                .token = "o",
+                .headers = {"Expect: 100-continue"}};
+  const std::size_t header = put.text().size() - put.body.size();
+  Client client = Client::tcp(w.server->port());
+  client.send(put.text().substr(0, header));
+  std::string go_on;
+  while (!go_on.ends_with("\r\n\r\n") && client.receive(go_on)) {
+  }
+  EXPECT_EQ(go_on, "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send(put.body);
+  EXPECT_EQ(client.read().status, 200);
+}
+
 TEST(Control, ABreakerThatOpensAgainWithinASecondIsAnEventToo) {
   World w;
   w.add({.name = "quick",

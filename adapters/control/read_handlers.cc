@@ -34,9 +34,10 @@ Response get_snapshot(Core& core, const Request&) {
   return response;
 }
 
-Response get_stream(Core&, const Request&) {
+Response get_stream(Core&, const Request& r) {
   Response response;
-  response.stream = true;
+  response.type = "text/event-stream";
+  response.stream = r.method != "HEAD";
   return response;
 }
 

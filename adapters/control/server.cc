@@ -281,7 +281,7 @@ class Server::Impl {
       parser.header_limit(static_cast<std::uint32_t>(o.max_header));
       parser.body_limit(o.max_body);
       beast::get_lowest_layer(stream).expires_after(o.request_timeout);
-      const auto [error, size] = co_await http::async_read(stream, buffer, parser, use_tuple);
+      const error_code error = co_await read(stream, buffer, parser);
       enrolled.waits(false);
       if (error) {
         if (Response refusal = refusal_of(error); refusal.body) co_await write(stream, refusal, false, false);
@@ -299,6 +299,21 @@ class Server::Impl {
     }
     error_code ignored;
     beast::get_lowest_layer(stream).socket().shutdown(asio::socket_base::shutdown_both, ignored);
+  }
+
+  template <class Stream>
+  static awaitable<error_code> read(Stream& stream, beast::flat_buffer& buffer,
+                                    http::request_parser<http::string_body>& parser) {
+    const auto [no_header, header] = co_await http::async_read_header(stream, buffer, parser, use_tuple);
+    if (no_header) co_return no_header;
+    // It waits for a word before it sends its body.
+    if (!parser.is_done() && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+      const http::response<http::empty_body> go_on(http::status::continue_, 11);
+      const auto [gone, written] = co_await http::async_write(stream, go_on, use_tuple);
+      if (gone) co_return gone;
+    }
+    const auto [error, size] = co_await http::async_read(stream, buffer, parser, use_tuple);
+    co_return error;
   }
 
   awaitable<Response> answer(Request request) {
