@@ -409,6 +409,23 @@ TEST(Control, HistoryRemembersThePeakOfEachSecond) {
   EXPECT_EQ(w.get("/v1/history?bulkhead=nobody").status, 404);
 }
 
+// One that has been removed and made anew in the meantime is another one of the same name.
+TEST(Control, AGlanceIsAtTheBulkheadThatHasTheNameNow) {
+  World w;
+  Core core(w.plant(), {.clock = &w.clock});
+  core.observer.second();
+  w.add({.name = "db", .max_concurrent = 20, .clock = &w.clock});
+  core.observer.second();
+  {
+    const auto call = w["db"].try_acquire();
+    core.observer.glance();
+  }
+  core.observer.second();
+  const std::string name = "db";
+  const json::object history = core.observer.history(10, 1, &name);
+  EXPECT_EQ(number(history.at("bulkheads").as_array().at(0).at("used").as_array().back()), 1);
+}
+
 TEST(Control, TheFileIsShownCheckedComparedAndLoaded) {
   World w;
   std::atomic<bool> broken{false};

@@ -173,8 +173,8 @@ void Observer::tell_changes(const RegistrySnapshot::Entry& entry, Row& row) {
 void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
   const bool first = row.counts.empty();
   const Counts now = counts_of(entry.now);
+  row.bulkhead = plant_.find(entry.name);  // another one, if it was removed and made anew
   if (first) {
-    row.bulkhead = plant_.find(entry.name);
     row.last = row.older = row.newer = {entry.now.wait, entry.now.service};
     row.since_seq = seq_;
   }
