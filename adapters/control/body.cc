@@ -128,6 +128,7 @@ const BodySpec kSizeBody{"SizeOverride", kSizeFields, true};
 const BodySpec kCircuitBody{"CircuitOverride", kCircuitFields};
 const BodySpec kDrainBody{"Drain", kDrainFields};
 const BodySpec kRevertBody{"Revert", kRevertFields};
+const BodySpec kReloadBody{"Reload", kRevertFields};
 const BodySpec kSwitchBody{"SwitchChange", kSwitchFields};
 
 json::object parse_object(std::string_view text) {
@@ -142,7 +143,6 @@ json::object parse_object(std::string_view text) {
   return std::move(value.get_object());
 }
 
-Body read_body(const BodySpec& spec, const json::object& object, const std::string& prefix) {
 std::vector<FieldError> unknown_fields(const json::object& object, const std::vector<std::string>& known,
                                        const std::string& prefix) {
   std::vector<FieldError> errors;
@@ -165,6 +165,7 @@ Problem invalid_body(std::vector<FieldError> errors) {
           .errors = std::move(errors)};
 }
 
+Body read_body(const BodySpec& spec, const json::object& object, const std::string& prefix) {
   Body body;
   std::vector<FieldError> errors;
   std::vector<std::string> known;

@@ -29,7 +29,7 @@ struct BodySpec {
   bool one_of_size = false;  // `limit` or `queue` has to be there
 };
 
-extern const BodySpec kSizeBody, kCircuitBody, kDrainBody, kRevertBody, kSwitchBody;
+extern const BodySpec kSizeBody, kCircuitBody, kDrainBody, kRevertBody, kReloadBody, kSwitchBody;
 
 struct Body {
   std::optional<std::uint32_t> limit, queue;

@@ -66,6 +66,7 @@ Response get_diff(Core& core, const Request&) { return respond(plan_json(config_
 
 Response post_reload(Core& core, const Request& r) {
   const ConfigFile& config = config_of(core);
+  const Body body = body_of(kReloadBody, r);
   const std::string etag = '"' + config.status().revision + '"';
   if (!matches(r.if_match, etag)) {
     const ConfigStatus now = config.status();
@@ -80,6 +81,7 @@ Response post_reload(Core& core, const Request& r) {
     entry.text = plan.errors.empty()
                      ? "loaded " + config.path + ", " + std::to_string(plan.changes.size()) + " changes"
                      : config.path + " was refused: " + plan.errors.front().message;
+    entry.reason = body.reason;
     entry.before = etag;
     entry.after = '"' + plan.revision + '"';
     core.journal.add(std::move(entry));

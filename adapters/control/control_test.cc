@@ -467,8 +467,11 @@ TEST(Control, TheFileIsShownCheckedComparedAndLoaded) {
   EXPECT_EQ(post("/v1/config/reload?dry_run=true", "", {}, "a").status, 200);
   EXPECT_EQ(loads, 0);
   EXPECT_EQ(post("/v1/config/reload", "", {"If-Match: \"r0\""}, "a").status, 412);
-  EXPECT_EQ(post("/v1/config/reload", "", {"If-Match: \"r1\""}, "a").status, 200);
+  EXPECT_EQ(post("/v1/config/reload", R"({"raison": "sale"})", {}, "a").status, 422);
+  EXPECT_EQ(loads, 0);
+  EXPECT_EQ(post("/v1/config/reload", R"({"reason": "sale"})", {"If-Match: \"r1\""}, "a").status, 200);
   EXPECT_EQ(loads, 1);
+  EXPECT_EQ(w.get("/v1/audit").json().at("entries").as_array().at(0).at("reason"), "sale");
   broken = true;
   const Reply refused = post("/v1/config/reload", "", {}, "a");
   EXPECT_EQ(refused.status, 422);

@@ -142,7 +142,8 @@ json::object openapi(const Core& core) {
     paths[route.path].as_object()[method] = operation_of(route);
   }
   json::object schemas = json::parse({kSchemas.data(), kSchemas.size()}).as_object();
-  for (const BodySpec* body : {&kSizeBody, &kCircuitBody, &kDrainBody, &kRevertBody, &kSwitchBody})
+  for (const BodySpec* body :
+       {&kSizeBody, &kCircuitBody, &kDrainBody, &kRevertBody, &kReloadBody, &kSwitchBody})
     schemas[body->name] = schema_of(*body);
   return {{"openapi", "3.1.0"},
           {"info",

@@ -337,10 +337,12 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       [this] { return plan(o_, {.path = "/v1/config/diff"}); });
   add(
       app, "reload", "Load the configuration file anew\n\nExamples:\n  bulkhead reload --dry-run",
-      [this](CLI::App& c) { c.add_flag("--dry-run", o_.dry_run, "Tell what it would do, and do nothing"); },
+      [=](CLI::App& c) { why(c, false); },
       [this] {
-        return plan(o_, {.method = "POST",
-                         .path = std::string("/v1/config/reload") + (o_.dry_run ? "?dry_run=true" : "")});
+        return plan(o_,
+                    {.method = "POST",
+                     .path = std::string("/v1/config/reload") + (o_.dry_run ? "?dry_run=true" : ""),
+                     .body = o_.reason.empty() ? "" : json::serialize(json::object{{"reason", o_.reason}})});
       });
 
   CLI::App* const complete = app.add_subcommand(

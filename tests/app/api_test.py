@@ -124,6 +124,7 @@ class Document(ApiCase):
         self.call("POST", reload, where=running.socket, query="?dry_run=true")
         self.call("POST", reload, where=running.socket, query="?dryrun=true")
         self.call("POST", reload, where=running.socket, headers={"If-Match": '"other"'})
+        self.call("POST", reload, where=running.socket, body={"reason": "r"}, kind="text/plain")
         self.call("POST", reload, where=running.socket)
         running.write(0, "version: 1\nbulkheads: {checkout: {max_concurent: 1}}\n")
         self.call("POST", reload, where=running.socket)
