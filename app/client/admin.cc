@@ -156,7 +156,10 @@ Reply Admin::ask(const Question& q) const {
     text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", q.body.size());
   Reply reply;
   const std::string answer = send(text + "\r\n" + q.body, reply.trouble);
-  if (!reply.trouble.empty()) return reply;
+  if (!reply.trouble.empty()) {
+    reply.denied = local && ::access(socket_path_.c_str(), W_OK) != 0 && errno == EACCES;
+    return reply;
+  }
   const std::size_t end = answer.find("\r\n\r\n");
   const std::string_view head = std::string_view(answer).substr(0, end == answer.npos ? 0 : end + 2);
   const std::string length = header(head, "Content-Length");
@@ -183,7 +186,7 @@ int Reply::exit_code() const noexcept {
   if (ok()) return 0;
   switch (status) {
     case 0:
-      return kUnreachable;
+      return denied ? kForbidden : kUnreachable;
     case 401:
     case 403:
       return kForbidden;

@@ -24,6 +24,7 @@ struct Question {
 struct Reply {
   int status = 0;  // 0: nobody answered, see `trouble`
   std::string etag{}, body{}, trouble{};
+  bool denied = false;  // nobody answered, because the socket is not ours to open
 
   bool ok() const noexcept { return status / 100 == 2; }
   boost::json::value json() const;  // to be shown: its texts are printable; null if it is none

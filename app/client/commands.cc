@@ -28,26 +28,6 @@ Admin admin_of(const ClientOptions& o) { return Admin::at(o.admin, o.token); }
 
 void say(std::string_view text) { cli::write_all(STDOUT_FILENO, text); }
 
-int failed(const ClientOptions& o, const Reply& reply, const Admin& admin) {
-  if (o.json)
-    say(reply.status != 0 ? reply.body
-                          : json::serialize(json::object{{"type", "urn:bulkhead:problem:unreachable"},
-                                                         {"title", "Nobody answers"},
-                                                         {"status", 0},
-                                                         {"detail", admin.where() + ": " + reply.trouble}}) +
-                                '\n');
-  if (reply.status == 0)
-    fmt::print(
-        stderr,
-        "bulkhead: nobody answers at {}: {}\nTry: bulkhead run FILE, bulkhead demo --serve, or --admin URL\n",
-        admin.where(), reply.trouble);
-  else
-    fmt::print(stderr, "bulkhead: {}", reply.explain());
-  if (reply.status == 401)
-    fmt::print(stderr, "Try: --token TOKEN, BULKHEAD_TOKEN, or --admin PATH of the unix socket\n");
-  return reply.exit_code();
-}
-
 int status(const ClientOptions& o) {
   const Admin admin = admin_of(o);
   const Reply reply =
@@ -233,6 +213,33 @@ int plan(const ClientOptions& o, const Question& question) {
 }
 
 }  // namespace
+
+int failed(const ClientOptions& o, const Reply& reply, const Admin& admin) {
+  if (o.json)
+    say(reply.status != 0
+            ? reply.body
+            : json::serialize(json::object{{"type", reply.denied ? "urn:bulkhead:problem:forbidden"
+                                                                 : "urn:bulkhead:problem:unreachable"},
+                                           {"title", reply.denied ? "Not allowed" : "Nobody answers"},
+                                           {"status", 0},
+                                           {"detail", admin.where() + ": " + reply.trouble}}) +
+                  '\n');
+  if (reply.denied)
+    fmt::print(stderr,
+               "bulkhead: {} may not be opened: {}\nTry: as its owner or in its group, or --admin URL, where "
+               "anybody may read\n",
+               admin.where(), reply.trouble);
+  else if (reply.status == 0)
+    fmt::print(
+        stderr,
+        "bulkhead: nobody answers at {}: {}\nTry: bulkhead run FILE, bulkhead demo --serve, or --admin URL\n",
+        admin.where(), reply.trouble);
+  else
+    fmt::print(stderr, "bulkhead: {}", reply.explain());
+  if (reply.status == 401)
+    fmt::print(stderr, "Try: --token TOKEN, BULKHEAD_TOKEN, or --admin PATH of the unix socket\n");
+  return reply.exit_code();
+}
 
 Commands::Commands(CLI::App& app, std::string version) : version_(std::move(version)), app_(app) {
   const auto name = [this](CLI::App& c) { c.add_option("NAME", o_.name, "The bulkhead")->required(); };

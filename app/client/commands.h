@@ -43,6 +43,10 @@ class Commands {
   std::vector<std::pair<CLI::App*, std::function<int()>>> commands_;
 };
 
+class Admin;
+struct Reply;
+// Tells what went wrong, also as JSON if that is asked for; gives the exit code.
+int failed(const ClientOptions& options, const Reply& reply, const Admin& admin);
 int run_top(const ClientOptions& options);
 std::string completion(const CLI::App& app, const std::string& shell);
 

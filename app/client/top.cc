@@ -212,10 +212,7 @@ class Top {
 int run_top(const ClientOptions& o) {
   const Admin admin = Admin::at(o.admin, o.token);
   const Reply reply = admin.ask({.path = "/v1/snapshot"});
-  if (!reply.ok()) {
-    fmt::print(stderr, "bulkhead top: {}: {}", admin.where(), reply.explain());
-    return reply.exit_code();
-  }
+  if (!reply.ok()) return failed(o, reply, admin);
   if (o.json) return cli::write_all(STDOUT_FILENO, reply.body) ? 0 : 1;
   const bool live = !o.once && !o.plain && cli::can_redraw(STDOUT_FILENO) && cli::is_terminal(STDIN_FILENO);
   const cli::Style style = o.plain ? cli::Style{} : cli::style_of(STDOUT_FILENO, !o.no_colour);

@@ -128,6 +128,21 @@ class Commands(unittest.TestCase):
             self.assertEqual(code("status", admin="/nowhere.sock"), 4)
             self.assertEqual(code("status", admin="ftp://x"), 2)
 
+    def test_who_cannot_be_reached_is_told_as_json_by_every_command_that_asks(self):
+        for command in ("status", "top", "events", "diff", "reload", "switch", "reset x", "breaker auto x", "drain x --resume"):
+            result = program.run(*command.split(), "--json", "--admin", "/nowhere.sock")
+            self.assertEqual(result.returncode, 4)
+            self.assertEqual(json.loads(result.stdout)["title"], "Nobody answers", command)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become somebody else")
+    def test_a_socket_of_others_is_not_silence(self):
+        with Demo() as demo:
+            os.chmod(os.path.dirname(demo.socket), 0o755)
+            result = subprocess.run([program.PROGRAM, "status", "--admin", demo.socket], user=65534, group=65534, extra_groups=[],
+                                    capture_output=True, text=True, timeout=20)
+            self.assertEqual(result.returncode, 6, result.stderr)
+            self.assertIn("may not be opened: Permission denied", result.stderr)
+
     def test_completion_knows_every_command(self):
         script = program.run("completion", "bash").stdout
         result = subprocess.run(["bash", "-c", script + '\nCOMP_WORDS=(bulkhead ""); COMP_CWORD=1; _bulkhead; echo "${COMPREPLY[@]}"'],
