@@ -236,6 +236,18 @@ TEST(Control, AnAuditFileThatIsMovedAwayIsBegunAnew) {
   EXPECT_EQ(text(path).find("spring"), std::string::npos);
 }
 
+TEST(Control, AnAuditFileThatCannotBeWrittenIsToldOnce) {
+  World w;
+  w.options.audit_file = "/dev/full";
+  for (const char* limit : {"3", "4"})
+    EXPECT_EQ(w.put("/v1/overrides/db", R"({"reason": "r", "limit": )" + std::string(limit) + '}').status,
+              200);
+  const std::string events = w.get("/v1/events").body;
+  const std::size_t told = events.find("cannot be written, lines are missing there: No space left");
+  EXPECT_NE(told, std::string::npos) << events;
+  EXPECT_EQ(events.find("cannot be written", told + 1), std::string::npos) << events;
+}
+
 TEST(Control, EveryEventIsToldToTheProgramInOrderAndWhatThatThrowsIsSwallowed) {
   std::vector<json::object> told;
   {

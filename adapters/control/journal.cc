@@ -88,27 +88,39 @@ Journal::~Journal() {
   if (file_ >= 0) ::close(file_);
 }
 
-void Journal::write(const Entry& entry, bool to_disk) {
-  if (file_ < 0 || !entry.audit) return;
+bool Journal::write(const Entry& entry, bool to_disk) {
+  if (file_ < 0 || !entry.audit) return true;
   if (is_elsewhere(file_, path_)) {  // rotated
     if (const int fresh = open_to_append(path_); fresh >= 0) ::close(std::exchange(file_, fresh));
   }
-  const std::string line = text_of(entry.audited()) + '\n';
-  // One write for one line: with O_APPEND lines do not mix, and one that is torn off is the last.
-  [[maybe_unused]] const auto written = ::write(file_, line.data(), line.size());
+  const std::string line = (unwritten_ ? "\n" : "") + text_of(entry.audited()) + '\n';
+  // One write for one line: with O_APPEND lines do not mix, and one that is torn off ends before the next.
+  errno = ENOSPC;  // of a write that comes to an end halfway
+  if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return false;
   if (to_disk) ::fdatasync(file_);
+  return true;
 }
 
 void Journal::keep(Entry entry, bool to_disk) {
   entry.id = ++last_id_;
   entry.at = std::chrono::system_clock::now();
-  write(entry, to_disk);
+  const bool written = write(entry, to_disk);
+  const int why = errno;
   try {
     if (tell_) tell_(text_of(entry.all()));
   } catch (...) {  // whoever listens cannot keep others from knowing
   }
+  const bool audited = entry.audit;
   entries_.push_back(std::move(entry));
   if (entries_.size() > kKept) entries_.pop_front();
+  if (!audited || written != unwritten_) return;
+  unwritten_ = !written;  // told once, not for every line
+  const std::string what = "audit_file \"" + path_ + '"';
+  keep({.kind = "error",
+        .text = written ? what + " is written again"
+                        : what + " cannot be written, lines are missing there: " +
+                              std::generic_category().message(why)},
+       false);
 }
 
 void Journal::add(Entry entry) {

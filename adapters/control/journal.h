@@ -63,8 +63,8 @@ class Journal {
   std::uint64_t last_id() const noexcept;
 
  private:
-  void keep(Entry entry, bool to_disk);  // under mutex_
-  void write(const Entry& entry, bool to_disk);
+  void keep(Entry entry, bool to_disk);          // under mutex_
+  bool write(const Entry& entry, bool to_disk);  // false: errno says why it is not in the file
 
   static constexpr std::size_t kKept = 1000, kDenialsPerSecond = 20;
   // Invariants: under mutex_. entries_ is in the order of ids, without gaps.
@@ -75,6 +75,7 @@ class Journal {
   std::size_t denials_ = 0, suppressed_ = 0;
   const std::string path_;
   int file_ = -1;
+  bool unwritten_ = false;  // the last line is not in the file, or not whole
   const Tell tell_;
 };
 
