@@ -370,6 +370,14 @@ TEST(Control, AClientThatAsksWhetherToSendItsBodyIsTold) {
   EXPECT_EQ(client.read().status, 200);
 }
 
+TEST(Control, ASecondHostIsNotPassedOver) {
+  World w;
+  w.start();
+  Client client = Client::tcp(w.server->port());
+  client.send(Ask{.path = "/v1/bulkheads", .headers = {"Host: elsewhere.example"}}.text());
+  EXPECT_EQ(client.read().status, 403);
+}
+
 TEST(Control, ABreakerThatOpensAgainWithinASecondIsAnEventToo) {
   World w;
   w.add({.name = "quick",

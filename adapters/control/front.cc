@@ -55,7 +55,15 @@ Response page(const Core& core, const Request& r) {
 }  // namespace
 
 Request understand(const Core& core, const RawRequest& raw, const Caller& caller, std::uint64_t id) {
-  const auto header = [&](http::field name) { return std::string(raw[name]); };
+  // One that is sent twice is the list of both, which no Host and no token is.
+  const auto header = [&](http::field name) {
+    std::string all;
+    for (auto [field, end] = raw.equal_range(name); field != end; ++field) {
+      if (!all.empty()) all += ", ";
+      all += std::string_view(field->value().data(), field->value().size());
+    }
+    return all;
+  };
   Request r;
   r.id = id;
   r.method = std::string(raw.method_string());

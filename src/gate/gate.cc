@@ -551,10 +551,7 @@ void Gate::release_observed(const Permit::Parts& permit, std::uint32_t unmeasure
     if (permit.cost > 1) turnstile_.add_heavy(1 - std::int64_t{permit.cost});
     turnstile_.end();
   }
-  if (!quiet) {
-    if (!backing_) turnstile_.rouse();
-    turnstile_.after_release(meter_ ? now : slow_now(), wakes);
-  }
+  if (!quiet) turnstile_.after_release(meter_ ? now : slow_now(), wakes);
   if (backing_) [[unlikely]] {
     if (permit.lease != 0) backing_->end_lease(permit.lease);
     if (!quiet) backing_->settle();

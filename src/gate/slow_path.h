@@ -402,7 +402,7 @@ bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, T
       if (try_again(w, s, now, tell)) return true;
     } else if (until == forever || (t = now()) < until) {
       park(w.signal, s, until);
-      woken = true;
+      woken = !observed_;  // else its release tells of the admission before it tells of itself, at one time
     } else {
       Wakes wakes;
       const bool left = withdraw(w, Reason::timeout, t, wakes);

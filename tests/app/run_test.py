@@ -142,6 +142,14 @@ class Life(Case):
             self.assertEqual(running.stop(), 0)
             self.assertIn(b"STOPPING=1", manager.recv(1000))
 
+    def test_an_audit_file_that_is_full_and_has_no_end_is_told_and_keeps_nobody_waiting(self):
+        running = Running(self.directory, text=FILE.replace("%s/audit.jsonl", "/dev/full%.0s"))
+        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "r").returncode, 0)
+        told = [e["text"] for e in running.ask("GET", "/v1/events")[1]["events"] if e["kind"] == "error"]
+        self.assertEqual(len(told), 1, told)
+        self.assertRegex(told[0], 'audit_file "/dev/full" cannot be written, .*No space left on device')
+        self.assertEqual(running.stop(), 0)
+
     def test_what_a_killed_process_leaves_is_explained_by_the_next(self):
         running = Running(self.directory)
         self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "incident").returncode, 0)

@@ -236,7 +236,7 @@ class ModelGate {
       t().end();
     }
     if (!quiet) {
-      t().rouse();
+      if (!bracket) t().rouse();
       t().after_release(slow_now(), wakes);
     }
     if (bracket) unpin();

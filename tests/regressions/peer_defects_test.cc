@@ -87,7 +87,7 @@ TEST(PeerDefect, Row02_AThrowingHookLeaksThePermitOrTurnsSuccessIntoFailure) {
   auto holder = gate.acquire();
   Caller waiter(gate, {}, Kind::thread);
   until_waiting(gate, 1);
-  points.hold("releaser", "release.before_rouse");
+  points.hold("releaser", "release.before_lock");
   std::jthread releaser = named("releaser", [&] { holder->release(); });
   points.until_held("releaser");
   EXPECT_FALSE(gate.try_acquire());  // its hook throws while the unit is between two owners

@@ -17,7 +17,8 @@
 //  L1  While a waiter is in line and quiet is clear, every release takes the lock and serves the
 //      line. So no unit comes back unseen: a release before quiet was cleared is found by the look
 //      that follows, a later one serves. So does a thread in line that wakes up without having been
-//      told anything: a release may have woken it before it took the lock.
+//      told anything: a release may have woken it before it took the lock. (Not where releases are
+//      observed.)
 //  L2  A waiter is decided exactly once, under the lock, by whoever takes it out of the line. Its
 //      owner is told afterwards, outside the lock ("published"); a waiter that is decided but not yet
 //      published waits for it.
@@ -256,7 +257,7 @@ class Turnstile {
   }
   void after_release(std::int64_t now, Wakes& wakes) noexcept;
   // To be called just before it: the thread at the head of the line will probably be given these units, and to wake
-  // it takes a hundred times longer than to do so. It is woken first, and comes when that is done.
+  // it takes a hundred times longer than to do so. It is woken first, and comes when that is done. Not if observed().
   void rouse() const noexcept;
 
   // A call that try_pass turned away: admits it after all, rejects it, or (verdict `pending`) leaves
