@@ -479,9 +479,9 @@ void Gate::tell_lent(Wakes& wakes) noexcept {
 // ---- releasing ----
 
 void Gate::release_slow() noexcept {
+  turnstile_.rouse();  // before anything else is looked at, which may have to be fetched
   if (backing_) [[unlikely]]
     return release_lent();
-  turnstile_.rouse();
   Wakes wakes;
   turnstile_.after_release(slow_now(), wakes);
   publish_all(wakes);  // only admissions can come of this, and nobody watches them

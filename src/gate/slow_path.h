@@ -203,7 +203,7 @@ void Turnstile<P>::set_quiet(bool quiet) noexcept {
 template <class P>
 bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
   Waiter* w = head();
-  auto* const sleeper = w && w->is_thread && w->cost == 1 ? &w->signal : nullptr;
+  auto* const sleeper = w && w->is_thread && w->cost == 1 && ceiling() == 0 ? &w->signal : nullptr;
   if (sleeper_.load(std::memory_order_relaxed) != sleeper) sleeper_.store(sleeper, std::memory_order_relaxed);
   const bool nobody_waits = !w || (poked_ && !starved(w, now));
   const bool group_waits = watched_ || owed_ > 0;
