@@ -506,7 +506,7 @@ std::stop_token Gate::lease(Permit& permit) noexcept {
 // So it is no longer held before they run, and not touched afterwards.
 void Permit::give_back_else(std::int64_t now) noexcept {
   if (Gate* const gate = plain_) {  // the unit is back, and somebody may wait for it
-    gate->turnstile_.rouse();  // before anything else is looked at, which may have to be fetched
+    gate->turnstile_.rouse();       // before anything else is looked at, which may have to be fetched
     clear();
     gate->release_slow();
   } else if (state_ & held) {

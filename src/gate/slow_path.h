@@ -395,21 +395,23 @@ template <class Now, class Park, class Tell>
 bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, Tell&& tell) noexcept {
   for (bool woken = false;;) {
     const std::uint32_t s = w.signal.load(std::memory_order_acquire);
-    std::int64_t t = 0;
     if (s == Waiter::done) return false;
     if (s == Waiter::poked || woken) {
       woken = false;
       if (try_again(w, s, now, tell)) return true;
-    } else if (until == forever || (t = now()) < until) {
+      continue;
+    }
+    const std::int64_t t = until == forever ? 0 : now();
+    if (t < until) {
       park(w.signal, s, until);
       woken = !observed_;  // else its release tells of the admission before it tells of itself, at one time
-    } else {
-      Wakes wakes;
-      const bool left = withdraw(w, Reason::timeout, t, wakes);
-      tell(wakes);
-      if (left) return true;
-      until = forever;  // decided already: it keeps what it was given, and the word is on its way
+      continue;
     }
+    Wakes wakes;
+    const bool left = withdraw(w, Reason::timeout, t, wakes);
+    tell(wakes);
+    if (left) return true;
+    until = forever;  // decided already: it keeps what it was given, and the word is on its way
   }
 }
 

@@ -47,8 +47,8 @@ MUTANTS = [
            "  --slow_releases_;\n  attend(now, wakes);", "  --slow_releases_;", "hand_off"),
     # ---- waiting ----
     Mutant("grant_dropped_on_timeout", SLOW,
-           "      if (left) return true;\n      until = forever;",
-           "      if (left) return true;\n      w.verdict = rejected(Reason::timeout);\n      return true;\n      until = forever;",
+           "    if (left) return true;\n    until = forever;",
+           "    if (left) return true;\n    w.verdict = rejected(Reason::timeout);\n    return true;\n    until = forever;",
            "timeout_vs_release"),
     Mutant("withdraw_takes_back_a_decision", SLOW,
            "      w.early = rejected(reason);\n    return false;",
