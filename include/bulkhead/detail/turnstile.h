@@ -439,8 +439,8 @@ class Turnstile {
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
   alignas(64) typename P::template Atomic<std::uint64_t> word_;
   std::atomic<std::uint64_t> beside_{0};  // see beside()
-  // What the thread at the head of the line parks on, if there is one and one unit would do. A cache of head(), and
-  // an address only: by now it may have left.
+  // What the thread at the head of the line parks on, if there is one and one unit would do; not for a member of a
+  // group, whose unit may be wanted elsewhere. A cache of head(), and an address only: by now it may have left.
   typename P::template Atomic<typename P::template Atomic<std::uint32_t>*> sleeper_{nullptr};
 
   // Read by all, written seldom.
