@@ -40,7 +40,8 @@ std::optional<std::chrono::nanoseconds> duration(const json::value& value) {
   if (value.is_number()) {
     seconds = value.to_number<double>();
   } else if (const json::string* const text = value.if_string()) {
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+    const auto [end, error] =
+        std::from_chars(text->data(), text->data() + text->size(), seconds, std::chars_format::fixed);
     const std::string_view unit(end, static_cast<std::size_t>(text->data() + text->size() - end));
     if (error != std::errc{}) return std::nullopt;
     if (unit == "m")
@@ -62,6 +63,10 @@ std::optional<std::uint32_t> count(const json::value& value, std::uint32_t least
   const auto n = value.to_number<std::int64_t>(error);
   if (error || n < least || n > most) return std::nullopt;
   return static_cast<std::uint32_t>(n);
+}
+
+std::size_t characters(std::string_view utf8) {
+  return static_cast<std::size_t>(std::ranges::count_if(utf8, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 std::string shown(const json::value& value) {
@@ -93,10 +98,10 @@ FieldError read(const Field& field, const json::value& value, Body& body) {
     }
     case FieldType::reason: {
       const json::string* const text = value.if_string();
-      if (!text || text->size() > kMaxReason ||
+      if (!text || characters(*text) > kMaxReason ||
           (field.required && text->find_first_not_of(' ') == json::string::npos) ||
           std::ranges::any_of(*text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }))
-        return wrong("a text of 1 to " + std::to_string(kMaxReason) + " bytes in one line",
+        return wrong("a text of 1 to " + std::to_string(kMaxReason) + " characters in one line",
                      "say why: colleagues will read it");
       body.reason = *text;
       break;
@@ -208,7 +213,7 @@ json::object schema_of(const BodySpec& spec) {
       case FieldType::ttl:
         o = {{"oneOf",
               {json::object{{"type", "number"}, {"minimum", 1}, {"maximum", 86400}},
-               json::object{{"type", "string"}, {"pattern", "^[0-9.]+[smh]$"}}}}};
+               json::object{{"type", "string"}, {"pattern", R"(^([0-9]+\.?[0-9]*|\.[0-9]+)[smh]$)"}}}}};
         break;
       case FieldType::reason:
         o = {{"type", "string"}, {"maxLength", kMaxReason}};

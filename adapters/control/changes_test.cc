@@ -184,11 +184,29 @@ TEST(Changes, EveryMistakeInABodyIsToldAtOnceWithItsPlace) {
     EXPECT_EQ(w.put("/v1/drains/db?dry_run=true", std::string(R"({"reason": ")") + reason + "\"}").status,
               422)
         << reason;
+  // Limits are in characters, as the schema's are, and durations are written as it says.
+  const auto drained = [&](const std::string& fields) {
+    return w.put("/v1/drains/db?dry_run=true", '{' + fields + '}').status;
+  };
+  std::string umlauts;
+  for (int i = 0; i < 500; ++i) umlauts += "\u00e4";
+  EXPECT_EQ(drained(R"("reason": ")" + umlauts + '"'), 200);
+  EXPECT_EQ(drained(R"("reason": ")" + umlauts + "x\""), 422);
+  for (const auto& [ttl, status] : {std::pair{"1.5h", 200},
+                                    {".5m", 200},
+                                    {"90.s", 200},
+                                    {"1e3s", 422},
+                                    {"0x9s", 422},
+                                    {"-5s", 422},
+                                    {"infs", 422},
+                                    {".s", 422},
+                                    {"5", 422}})
+    EXPECT_EQ(drained(R"("reason": "r", "ttl": ")" + std::string(ttl) + '"'), status) << ttl;
   EXPECT_EQ(w.put("/v1/overrides/nobody", R"({"limit": 3, "reason": "r"})").status, 404);
   EXPECT_EQ(w.put("/v1/overrides/db", R"({"reason": "r"})").status, 422);
   const Reply wrong_method = w.ask({.method = "PATCH", .path = "/v1/overrides/db", .token = "a"});
   EXPECT_EQ(wrong_method.status, 405);
-  EXPECT_EQ(wrong_method.header("Allow"), "GET, PUT, DELETE");
+  EXPECT_EQ(wrong_method.header("Allow"), "GET, HEAD, PUT, DELETE");
   EXPECT_EQ(w.get("/v1/nothing").status, 404);
   EXPECT_EQ(w.get("/v1/history?seconds=99999").status, 400);
   EXPECT_EQ(

@@ -3,6 +3,9 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/field.hpp>
 
+#include "handlers.h"
+#include "web/assets.h"
+
 namespace bulkhead::control {
 namespace http = boost::beast::http;
 namespace {
@@ -28,7 +31,7 @@ Response page(const Core& core, const Request& r) {
   own.origin.clear();
   if (const std::string why = wrong_site(own, core.hosts); !why.empty())
     return respond(Problem{.status = 403, .type = "forbidden", .detail = why}, r.id);
-  if (core.options.assets.empty())
+  if (!core.options.dashboard)
     return respond("Bulkhead control plane, without its dashboard. /v1/openapi.json says what there is.\n",
                    "text/plain; charset=utf-8", r.path == "/" ? 200 : 404);
   if (r.segments.size() < 2) {  // without the last slash
@@ -37,14 +40,16 @@ Response page(const Core& core, const Request& r) {
     return response;
   }
   const std::string_view path = r.segments[1].empty() ? "index.html" : std::string_view(r.path).substr(4);
-  for (const Asset& asset : core.options.assets) {
+  for (const Asset& asset : assets()) {
     if (asset.path != path) continue;
-    const bool known = !r.if_none_match.empty() && r.if_none_match == asset.etag;
+    // A cache on the way may have made the tag weak; the bytes are the same.
+    const std::string tag(asset.etag);
+    const bool known = is_among(r.if_none_match, tag) || is_among(r.if_none_match, "W/" + tag);
     Response response = respond(known ? std::string() : std::string(asset.gzip.begin(), asset.gzip.end()),
                                 std::string(asset.content_type), known ? 304 : 200);
     response.headers = {{"Content-Encoding", "gzip"},
                         {"Content-Security-Policy", std::string(kPagePolicy)},
-                        {"ETag", std::string(asset.etag)},
+                        {"ETag", tag},
                         {"Cache-Control", "no-cache"}};
     return response;
   }
@@ -72,6 +77,7 @@ Request understand(const Core& core, const RawRequest& raw, const Caller& caller
   r.fetch_site = std::string(raw["Sec-Fetch-Site"]);
   r.authorization = header(http::field::authorization);
   r.content_type = header(http::field::content_type);
+  r.content_encoding = header(http::field::content_encoding);
   r.if_match = header(http::field::if_match);
   r.if_none_match = header(http::field::if_none_match);
   r.accept = header(http::field::accept);
@@ -97,6 +103,11 @@ Answered answer_at_once(Core& core, const Request& request) {
     check_access(core, nullptr, asked);  // before it is told what there is
     const Route& route = find_route(request);
     check_access(core, &route, asked);
+    if (!request.body.empty() && !request.content_encoding.empty() && request.content_encoding != "identity")
+      throw Problem{.status = 415,
+                    .type = "unsupported_media_type",
+                    .detail = "send the body as it is, without Content-Encoding",
+                    .headers = {{"Accept-Encoding", "identity"}}};
     if (route.where == Where::worker) return {.route = &route};
     return {.response = handle(core, route, request)};
   } catch (const Problem& wrong) {

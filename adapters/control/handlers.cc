@@ -70,15 +70,16 @@ Response with_etag(Response response, std::string etag) {
   return response;
 }
 
-bool matches(std::string_view if_match, std::string_view etag) {
-  if (if_match.empty() || if_match == "*") return true;
-  while (!if_match.empty()) {
-    std::string_view one = if_match.substr(0, if_match.find(','));
-    if_match.remove_prefix(std::min(if_match.size(), one.size() + 1));
+bool is_among(std::string_view tags, std::string_view etag) {
+  if (tags == "*") return true;
+  while (!tags.empty()) {
+    std::string_view one = tags.substr(0, tags.find(','));
+    tags.remove_prefix(std::min(tags.size(), one.size() + 1));
     while (one.starts_with(' ')) one.remove_prefix(1);
     while (one.ends_with(' ')) one.remove_suffix(1);
     if (one == etag) return true;
   }
   return false;
 }
+
 }  // namespace bulkhead::control

@@ -22,7 +22,11 @@ Body body_of(const BodySpec& spec, const Request& r);
 std::string transport(const Request& r);  // "unix" or "tcp"
 Entry audit_entry(const Request& r, std::string kind, std::string bulkhead);
 Response with_etag(Response response, std::string etag);
-bool matches(std::string_view if_match, std::string_view etag);
+// Is the tag in the list of an If-Match or If-None-Match? "*" is every tag.
+bool is_among(std::string_view tags, std::string_view etag);
+inline bool matches(std::string_view if_match, std::string_view etag) {
+  return if_match.empty() || is_among(if_match, etag);
+}
 
 // read_handlers.cc
 Response get_snapshot(Core& core, const Request& r);

@@ -26,7 +26,8 @@ struct Request {
   std::string method, path;  // path: decoded by segments, see `segments`
   std::vector<std::string> segments;
   std::vector<std::pair<std::string, std::string>> query;
-  std::string host, origin, fetch_site, authorization, content_type, if_match, if_none_match, accept;
+  std::string host, origin, fetch_site, authorization, content_type, content_encoding, if_match,
+      if_none_match, accept;
   std::string body;
   Caller caller;
   std::uint64_t id = 0;

@@ -150,8 +150,8 @@ json::object openapi(const Core& core) {
            {{"title", "Bulkhead control plane"},
             {"version", core.options.version},
             {"description",
-             "See docs/formats/rest.md. Every request can also be answered with 400, 403, 404, 405, 413 or "
-             "431 and a Problem."}}},
+             "See docs/formats/rest.md. Every request can also be answered with 400, 403, 404, 405, 413, "
+             "415 or 431 and a Problem."}}},
           {"paths", std::move(paths)},
           {"components",
            {{"schemas", std::move(schemas)},

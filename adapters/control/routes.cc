@@ -159,7 +159,8 @@ const Route& find_route(const Request& r) {
   for (const Route& route : routes()) {
     if (!fits(route.path, r)) continue;
     if (route.method == r.method || (route.method == "GET" && r.method == "HEAD")) return route;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+    allowed +=
+        (allowed.empty() ? "" : ", ") + std::string(route.method == "GET" ? "GET, HEAD" : route.method);
   }
   if (allowed.empty())
     throw Problem{

@@ -24,6 +24,8 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl/ssl_stream.hpp>
 #include <cerrno>
+#include <cstdio>
+#include <ctime>
 #include <future>
 #include <list>
 #include <system_error>
@@ -50,6 +52,19 @@ using TlsSocket = beast::ssl_stream<Socket>;
 
 // Whoever serves calls comes first.
 void lower_priority() noexcept { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10); }
+
+// "Tue, 17 Nov 2026 09:30:00 GMT" (RFC 9110), whatever the program's locale.
+std::string http_date(std::chrono::system_clock::time_point time) {
+  constexpr std::string_view days = "SunMonTueWedThuFriSat", months = "JanFebMarAprMayJunJulAugSepOctNovDec";
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  const auto of = [](std::string_view names, int i) { return names.data() + 3 * i; };
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3s, %02d %.3s %d %02d:%02d:%02d GMT", of(days, utc.tm_wday),
+                utc.tm_mday, of(months, utc.tm_mon), utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
+  return text;
+}
 
 // Signals are for the program's own threads: those made while this lives block them all.
 class SignalsBlocked {
@@ -330,6 +345,7 @@ class Server::Impl {
 
   template <class Message>
   static void add_headers(Message& message, const Response& response) {
+    message.set(http::field::date, http_date(std::chrono::system_clock::now()));
     message.set(http::field::content_type, response.type);
     message.set(http::field::cache_control, "no-store");
     message.set("X-Content-Type-Options", "nosniff");

@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -85,13 +84,6 @@ struct Switch {
   std::function<void(bool)> set;
 };
 
-// A file of the dashboard: "index.html" is the page itself.
-struct Asset {
-  std::string_view path, content_type;
-  std::span<const unsigned char> gzip;
-  std::string_view etag;  // quoted
-};
-
 struct ServerOptions {
   std::string unix_socket{};  // path; empty: none
   std::string listen{};       // "127.0.0.1:9920", "[::1]:0" (any free port); empty: no TCP
@@ -109,10 +101,10 @@ struct ServerOptions {
   std::size_t max_body = 64 * 1024, max_header = 8 * 1024;
   std::chrono::milliseconds request_timeout{10'000}, write_timeout{10'000};
   std::size_t history_bulkheads = 256;  // that have a history; the others have only the present
+  bool dashboard = true;                // the page, at /ui/
 
   ConfigFile config{};
   std::vector<Switch> switches{};
-  std::vector<Asset> assets{};
   std::function<std::string()> not_ready{};  // "": ready; else why not, for /readyz
   // Every event, change and denial, for your own log: a line of JSON without its end. In order, from any thread, one at a
   // time and up to the last of the destructor; it must be quick and not use the server. What it throws is swallowed.

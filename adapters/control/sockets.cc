@@ -49,8 +49,13 @@ asio::local::stream_protocol::acceptor open_local(asio::io_context& io, const st
     Local::socket probe(io);
     error_code error;
     probe.connect(endpoint, error);
-    if (!error) fail(EADDRINUSE, what + ": another process listens there");
-    ::unlink(path.c_str());
+    if (!error || error == asio::error::try_again)  // the line before it may be full
+      fail(EADDRINUSE, what + ": another process listens there");
+    // Refused: nobody listens any more. Whatever else is wrong, it may be somebody's.
+    if (error == asio::error::connection_refused)
+      ::unlink(path.c_str());
+    else if (error != boost::system::errc::no_such_file_or_directory)
+      fail(error.value(), what + ": there is a socket already");
   }
   Local::acceptor acceptor(io);
   acceptor.open();

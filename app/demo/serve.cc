@@ -20,7 +20,6 @@
 #include "app/cli/private_directory.h"
 #include "app/cli/terminal.h"
 #include "app/demo/live_shop.h"
-#include "app/web/assets.h"
 
 namespace bulkhead::demo {
 namespace {
@@ -106,8 +105,6 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
                     .is_on = [&shop] { return shop.bulkheads(); },
                     .set = [&shop](bool on) { shop.set_bulkheads(on); }}}};
   if (o.json) options.on_event = [&lines](std::string_view line) { lines.add(line); };
-  for (const web::Asset& asset : web::assets())
-    options.assets.push_back({asset.path, asset.content_type, asset.gzip, asset.etag});
   std::optional<control::Server> server;
   try {
     try {

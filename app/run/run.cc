@@ -22,7 +22,6 @@
 #include "app/config/environment.h"
 #include "app/run/report.h"
 #include "app/run/sd_notify.h"
-#include "app/web/assets.h"
 #include "bulkhead/live_config.h"
 
 namespace bulkhead::run {
@@ -93,8 +92,6 @@ class Process {
         .config = config_file(),
         .on_event = [this](std::string_view line) { report_.event(line); }};
     if (c.tls) o.certificate = c.tls->certificate, o.private_key = c.tls->private_key;
-    for (const web::Asset& asset : web::assets())
-      o.assets.push_back({asset.path, asset.content_type, asset.gzip, asset.etag});
     if (const std::string text = explain_last_run(o.audit_file); !text.empty()) report_.warn(text);
     server_.emplace(plant(), o);
     report_.ready({.file = options_.file,

@@ -3,14 +3,14 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import * as format from '../../app/web/format.js';
-import * as effects from '../../app/web/effects.js';
-import { curl } from '../../app/web/api.js';
-import { toView, totals } from '../../app/web/wire.js';
-import { dense, makeHistory } from '../../app/web/history.js';
-import { backoff, eventParser, makeStream } from '../../app/web/stream.js';
-import { stack } from '../../app/web/charts.js';
-import { matches, order } from '../../app/web/table.js';
+import * as format from '../../adapters/control/web/format.js';
+import * as effects from '../../adapters/control/web/effects.js';
+import { curl } from '../../adapters/control/web/api.js';
+import { toView, totals } from '../../adapters/control/web/wire.js';
+import { dense, makeHistory } from '../../adapters/control/web/history.js';
+import { backoff, eventParser, makeStream } from '../../adapters/control/web/stream.js';
+import { stack } from '../../adapters/control/web/charts.js';
+import { matches, order } from '../../adapters/control/web/table.js';
 
 // As the schema of the control plane promises them.
 const bulkhead = (more = {}) => ({ name: 'db', type: '', group: '', criticality: 'normal', limit: 20, in_flight: 17, peak: more.in_flight ?? 17, queue: 4, queue_limit: 50,
@@ -256,11 +256,11 @@ test('the stream: a full server is polled, a closed one asks for a token', async
 });
 
 test('the script that is served is all modules in one, and a module that a browser reads', () => {
-  const joined = readFileSync(process.env.MAIN_JS ?? new URL('../../build/dev/app/web/main.js', import.meta.url), 'utf8');
+  const joined = readFileSync(process.env.MAIN_JS ?? new URL('../../build/dev/adapters/control/main.js', import.meta.url), 'utf8');
   const { status, stderr } = spawnSync(process.execPath, ['--check', '--input-type=module', '-'], { input: joined, encoding: 'utf8' });
   assert.equal(status, 0, stderr);
   assert.doesNotMatch(joined, /^(import|export)\b/m);
-  const folder = new URL('../../app/web/', import.meta.url);
+  const folder = new URL('../../adapters/control/web/', import.meta.url);
   for (const file of readdirSync(folder).filter((name) => name.endsWith('.js'))) {
     const source = readFileSync(new URL(file, folder), 'utf8');
     // Every text of the module is in it as it was written: what is taken away are comments and spaces of the code.

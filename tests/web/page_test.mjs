@@ -5,7 +5,7 @@ import { createServer, request } from 'node:http';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
-import * as format from '../../app/web/format.js';
+import * as format from '../../adapters/control/web/format.js';
 import { disposeAll, eventually, launch, live, open, Process, row, ADMIN, TOKEN } from './harness.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');

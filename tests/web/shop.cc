@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "adapters/control/server.h"
-#include "app/web/assets.h"
 #include "bulkhead/registry.h"
 #include "bulkhead/resource_pool.h"
 
@@ -181,13 +180,6 @@ class Shop {
   std::vector<Running> running_;  // a heap: who is done first is in front
 };
 
-std::vector<bulkhead::control::Asset> dashboard() {
-  std::vector<bulkhead::control::Asset> files;
-  for (const bulkhead::web::Asset& a : bulkhead::web::assets())
-    files.push_back({.path = a.path, .content_type = a.content_type, .gzip = a.gzip, .etag = a.etag});
-  return files;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -209,8 +201,7 @@ int main(int argc, char** argv) {
                                     .switches = {{.name = "slow",
                                                   .title = "Slow analytics",
                                                   .is_on = [&] { return shop.slow(); },
-                                                  .set = [&](bool on) { shop.set_slow(on); }}},
-                                    .assets = dashboard()});
+                                                  .set = [&](bool on) { shop.set_slow(on); }}}});
   std::printf("%s/ui/\n", server.url().c_str());
   std::fflush(stdout);
   std::jthread load([&](const std::stop_token& stop) { shop.run(stop); });

@@ -1,4 +1,4 @@
-#include "app/web/assets.h"
+#include "assets.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-namespace bulkhead::web {
+namespace bulkhead::control {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,7 +62,7 @@ TEST(Assets, AreTheFilesOfTheSourceTreeWithoutCommentsAndAllOfThem) {
     if (extension == ".js") modules += entry.file_size();
     if (extension != ".css" && extension != ".html" && extension != ".svg") continue;
     const Asset* const asset = find(entry.path().filename().string());
-    ASSERT_NE(asset, nullptr) << entry.path() << " is missing in app/web/CMakeLists.txt";
+    ASSERT_NE(asset, nullptr) << entry.path() << " is missing in adapters/control/CMakeLists.txt";
     EXPECT_LE(length_of(*asset), entry.file_size()) << entry.path();
     EXPECT_GT(length_of(*asset), entry.file_size() * 2 / 3) << entry.path();
   }
@@ -92,4 +92,4 @@ TEST(Assets, NeverTurnTextIntoMarkupNorReachOutside) {
 }
 
 }  // namespace
-}  // namespace bulkhead::web
+}  // namespace bulkhead::control

@@ -1,6 +1,6 @@
 // assets.h - the files of the dashboard, inside the program.
 //
-//   for (const bulkhead::web::Asset& file : bulkhead::web::assets()) serve("/ui/" + std::string(file.path), file);
+//   for (const Asset& file : assets()) serve("/ui/" + std::string(file.path), file);
 //
 // The page itself is "index.html". All are gzip'ed: send them with Content-Encoding: gzip. They only refer to each other
 // and to ../v1/, so they work below any path that ends in a slash, under the strictest CSP:
@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-namespace bulkhead::web {
+namespace bulkhead::control {
 
 struct Asset {
   std::string_view path;          // "main.js"
@@ -23,4 +23,4 @@ struct Asset {
 
 std::span<const Asset> assets() noexcept;
 
-}  // namespace bulkhead::web
+}  // namespace bulkhead::control

@@ -24,17 +24,17 @@ export function ask(action, name, latest, now) {
   const path = pathOf(what, name) + (circuit ? '/override' : '');
   const number = (from, value) => h('input', { type: 'number', min: from, value });
   const limit = number(1, b.limit), queue = number(0, b.queue_limit);
-  const reason = h('input', { type: 'text', maxlength: 200, required: adds, autocomplete: 'off', placeholder: 'Shown to everybody, kept in the audit log' });
+  const [reason, reasonLabel, because] = askWhy(adds);
   const ttls = TTLS.map(([label, value]) => h('label.check', h('input', { type: 'radio', name: 'ttl', value, checked: value === 900 }), label));
   const consequence = h('div.effect', { 'data-tone': danger && 'bad', role: 'status' });
   const command = h('pre', { tabindex: 0, 'aria-label': 'The same as a command' });
 
   const ttl = () => Number(form.elements.ttl.value);
   const body = () => {
-    const why = reason.value.trim(), fresh = latest() ?? b, [l, q] = [whole(limit), whole(queue)];
-    if (!adds) return why ? { reason: why } : undefined;
+    const fresh = latest() ?? b, [l, q] = [whole(limit), whole(queue)];
+    if (!adds) return because();
     return { ...(circuit && { state: action }), ...(resize && l !== null && l !== fresh.limit && { limit: l }), ...(resize && q !== null && q !== fresh.queue_limit && { queue: q }),
-             ttl: ttl(), reason: why };
+             ttl: ttl(), ...because() };
   };
   const refresh = () => {
     put(consequence, [...effect(latest() ?? b, { limit: whole(limit), queue: whole(queue) }), adds && until(ttl(), now())].map((line) => line && h('span', line)));
@@ -43,9 +43,9 @@ export function ask(action, name, latest, now) {
   const form = show(`${title} ${name}`, [
     resize && h('div.two', h('label', 'New limit', limit), h('label', 'New queue limit', queue)),
     adds && h('fieldset', h('legend', 'For how long'), h('div.row', ttls)),
-    h('label', adds ? 'Reason' : 'Reason (optional)', reason), consequence, h('details', h('summary', 'As a command'), command)],
+    reasonLabel, consequence, h('details', h('summary', 'As a command'), command)],
     h('button', { type: 'submit', class: danger ? 'danger' : 'primary' }, verb), async () => {
-      if (adds && !reason.value.trim()) {
+      if (adds && !because()) {
         reason.focus();
         return 'Please say why: others will see this change and wonder.';
       }
@@ -60,6 +60,12 @@ export function ask(action, name, latest, now) {
   const first = resize ? limit : reason;
   first.focus();
   first.select();
+}
+
+// Its input, its label, and the body so far.
+function askWhy(required) {
+  const input = h('input', { type: 'text', maxlength: 200, required, autocomplete: 'off', placeholder: 'Shown to everybody, kept in the audit log' });
+  return [input, h('label', required ? 'Reason' : 'Reason (optional)', input), () => (input.value.trim() ? { reason: input.value.trim() } : undefined)];
 }
 
 const whole = (input) => (/^\d+$/.test(input.value) ? Number(input.value) : null);
@@ -78,10 +84,11 @@ export async function askReload(file, may) {
   const lines = !plan ? ['The server does not tell.'] : plan.valid
     ? [...plan.changes, ...plan.needs_restart.map((line) => `needs a restart: ${line}`)]
     : plan.errors.map((e) => `line ${e.line}: ${e.pointer}: ${e.message}${e.hint ? ` (${e.hint})` : ''}`);
+  const [, reasonLabel, because] = askWhy(false);
   show('Load the file anew', [h('p.muted', file), h('pre', { tabindex: 0, 'aria-label': 'What would change' }, lines.join('\n') || 'No changes.'),
-    !may && h('p.muted', 'Needs the role admin; or type: bulkhead reload')],
+    may ? reasonLabel : h('p.muted', 'Needs the role admin; or type: bulkhead reload')],
     h('button.primary', { type: 'submit', disabled: !may || !plan?.valid }, 'Reload'), async () => {
-      const problem = await change('POST', 'config/reload');
+      const problem = await change('POST', 'config/reload', because());
       if (!problem) announce('The file is loaded.');
       return problem;
     });
