@@ -48,7 +48,12 @@ class Top {
                : reply.status == 0 ? "nobody answers at " + admin_.where() + ": " + reply.trouble
                                    : reply.explain();
     if (!trouble_.empty()) return;  // what was seen last stays, marked as old
-    view_ = read_view(reply.json());
+    try {
+      view_ = read_view(reply.json());
+    } catch (const std::exception& error) {
+      trouble_ = error.what();
+      return;
+    }
     seen_ = steady_clock::now();
   }
 

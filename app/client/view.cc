@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
 namespace bulkhead::client {
 namespace {
@@ -163,8 +164,10 @@ View read_view(const value& snapshot) {
     view.file = text(*config, "file");
     view.error = text(*config, "error");
   }
-  if (const value* const list = member(snapshot, "bulkheads"); list && list->is_array())
-    for (const value& b : list->get_array()) view.rows.push_back(read_row(b));
+  const value* const bulkheads = member(snapshot, "bulkheads");
+  if (!bulkheads || !bulkheads->is_array())
+    throw std::runtime_error("it has no list of bulkheads; is that a control plane?");
+  for (const value& b : bulkheads->get_array()) view.rows.push_back(read_row(b));
   if (const value* const list = member(snapshot, "pools"); list && list->is_array())
     for (const value& p : list->get_array()) view.pools.push_back(read_pool(p));
   return view;

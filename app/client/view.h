@@ -38,6 +38,7 @@ struct View {
   std::vector<PoolRow> pools;
 };
 
+// Throws std::runtime_error if it is no snapshot of a control plane.
 View read_view(const boost::json::value& snapshot);
 
 enum class SortBy : std::uint8_t { name, utilization, rejected, rate, wait };

@@ -1,9 +1,11 @@
 """The control plane of the running demo: its numbers, the commands, curl, `top` in a terminal."""
+import http.server
 import json
 import os
 import re
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -142,6 +144,30 @@ class Commands(unittest.TestCase):
                                     capture_output=True, text=True, timeout=20)
             self.assertEqual(result.returncode, 6, result.stderr)
             self.assertIn("may not be opened: Permission denied", result.stderr)
+
+    def test_a_server_that_is_no_control_plane_is_told(self):
+        class Stranger(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.protocol_version = "HTTP/1.1"
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            try:
+                for command in (["status"], ["status", "db"], ["top", "--once"], ["events"], ["switch"]):
+                    done = program.run(*command, "--admin", f"http://127.0.0.1:{server.server_port}")
+                    self.assertEqual((done.returncode, done.stdout), (1, ""), command)
+                    self.assertIn("the answer is not understood", done.stderr)
+            finally:
+                server.shutdown()
+                thread.join()
 
     def test_completion_knows_every_command(self):
         script = program.run("completion", "bash").stdout

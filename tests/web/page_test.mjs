@@ -378,8 +378,11 @@ test('no bulkhead at all, then the file turns invalid, then an admin loads a goo
     const reload = page.locator('#dialog button[type=submit]');
     assert.equal(await reload.isDisabled(), !may);
     if (may) {
+      await page.getByLabel('Reason (optional)').fill('more shops');
       await reload.click();
       await eventually(async () => (await own.bulkhead('db')).limit === 25, { what: 'the reload' });
+      const { entries } = await (await own.api('audit')).json();
+      assert.equal(entries.find((e) => e.action.endsWith('/v1/config/reload')).reason, 'more shops');
       await row(page, 'new').waitFor();
       // Where a setting stands in the file, or that it does not.
       await row(page, 'db').locator('.name button').click();
