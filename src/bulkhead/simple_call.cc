@@ -1,6 +1,6 @@
 // The way of most calls: in at once, no time limit, and out on the same thread with a success. It does what
-// bulkhead.cc does for every call, in the same order and to the same effect, but calls no function and writes little:
-// between two atomic operations both can be counted in nanoseconds. Whatever is not as usual is left to bulkhead.cc,
+// call.cc does for every call, in the same order and to the same effect, but calls no function and writes little:
+// between two atomic operations both can be counted in nanoseconds. Whatever is not as usual is left to call.cc,
 // by a call that nothing comes after, so that no register has to be saved for it.
 #include "breaker/core.h"
 #include "bulkhead/core.h"

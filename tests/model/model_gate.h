@@ -1,6 +1,6 @@
-// model_gate.h - the calls of src/gate/gate.cc around the turnstile, without names, hooks and permits;
-// and the properties that hold whatever the threads do. Keep acquire, release, drain and destroy in
-// step with gate.cc.
+// model_gate.h - the calls of src/gate around the turnstile, without names, hooks and permits; and the
+// properties that hold whatever the threads do. Keep acquire and release in step with admission.cc, drain
+// and destroy with gate.cc.
 #pragma once
 
 #include <new>
