@@ -196,6 +196,9 @@ test('a resize says who is affected, in numbers', () => {
   assert.match(effects.resizeEffect(b, { limit: 20, queue: 2 }).join(' '), /Queue 50 → 2\. 4 calls waiting now: all keep their place/);
   assert.match(effects.resizeEffect(b, { limit: 20, queue: 50 }).join(' '), /Nothing changes/);
   assert.match(effects.resizeEffect(view({ in_flight: 1, queue: 0 }), { limit: 30, queue: null }).join(' '), /1 call running now/);
+  const overridden = view({ overrides: [{ field: 'limit', from: 30, to: 20 }, { field: 'breaker', to: 'forced_open' }] });
+  assert.deepEqual(effects.resizeEffect(overridden, { limit: 20, queue: 60 }), ['Queue 50 → 60.', 'The limit stays 20 as long.']);
+  assert.doesNotMatch(effects.resizeEffect(overridden, { limit: 19, queue: 50 }).join(' '), /stays 20/);
 });
 
 test('breakers, drains and reverts say it too', () => {

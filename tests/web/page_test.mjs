@@ -152,6 +152,25 @@ test('a menu is of the row it was opened at, also when it was open at another; e
   await closes(page);
 });
 
+test('a resize of one number leaves an override of the other in force, and says so', async () => {
+  await shop.api('overrides/email', { method: 'PUT', token: TOKEN, body: { limit: 4, reason: 'before' } });
+  const page = await open(browser, shop.url);
+  await live(page);
+  await page.locator('.banner', { hasText: 'limit 8 → 4' }).waitFor();
+  await (await openMenu(page, 'email')).getByText('Resize…').click();
+  const dialog = page.locator('#dialog');
+  await dialog.getByLabel('New queue limit').fill('5');
+  await dialog.getByLabel('Reason').fill('now');
+  assert.match(await dialog.locator('.effect').innerText(), /Queue 100 → 5\.[^]*The limit stays 4 as long\.\s*Ends by itself/);
+  assert.match(await dialog.locator('pre').textContent(), /"limit":4,"queue":5/);
+  await dialog.locator('button[type=submit]').click();
+  await dialog.waitFor({ state: 'hidden' });
+  const { limit, queue_limit, overrides } = await shop.bulkhead('email');
+  assert.deepEqual([limit, queue_limit, ...overrides.map((o) => o.reason)], [4, 5, 'now', 'now']);
+  await shop.api('overrides/email', { method: 'DELETE', token: TOKEN });
+  await closes(page);
+});
+
 test('what the server refuses is shown in its words', async () => {
   const page = await open(browser, shop.url);
   await live(page);
@@ -298,10 +317,10 @@ test('without a token it may only look: the page disables what the server denies
 test('a server that shows nothing to strangers asks for a token, and a wrong one is no answer', async () => {
   const own = await Process.run(BULKHEAD, FEW, { anonymous: 'none' }).start();
   const page = await open(browser, own.url, { token: null });
-  await page.locator('#dialog').getByText('This server wants a token').waitFor();
+  await page.locator('#dialog').getByText('the role viewer is needed, and a token that has it').waitFor();
   await page.locator('#dialog').getByLabel('Token').fill('wrong');
   await page.keyboard.press('Enter');
-  await page.locator('#dialog').getByText('This server wants a token').waitFor();
+  await page.locator('#dialog').getByText('this token is not known').waitFor();
   await page.locator('#dialog').getByLabel('Token').fill(TOKEN);
   await page.keyboard.press('Enter');
   await live(page);

@@ -31,10 +31,13 @@ export function ask(action, name, latest, now) {
 
   const ttl = () => Number(form.elements.ttl.value);
   const body = () => {
-    const fresh = latest() ?? b, [l, q] = [whole(limit), whole(queue)];
-    if (!adds) return because();
-    return { ...(circuit && { state: action }), ...(resize && l !== null && l !== fresh.limit && { limit: l }), ...(resize && q !== null && q !== fresh.queue_limit && { queue: q }),
-             ttl: ttl(), ...because() };
+    const fresh = latest() ?? b;
+    // What is overridden already is sent again: a PUT without it would take it back.
+    const size = (field, input, is) => {
+      const value = whole(input);
+      return resize && value !== null && (value !== is || fresh.overrides.some((o) => o.field === field)) && { [field]: value };
+    };
+    return adds ? { ...(circuit && { state: action }), ...size('limit', limit, fresh.limit), ...size('queue', queue, fresh.queue_limit), ttl: ttl(), ...because() } : because();
   };
   const refresh = () => {
     put(consequence, [...effect(latest() ?? b, { limit: whole(limit), queue: whole(queue) }), adds && until(ttl(), now())].map((line) => line && h('span', line)));

@@ -19,7 +19,8 @@ export function resizeEffect(b, { limit, queue }) {
       lines.push(`${plural(b.queue, 'call')} waiting now: all keep their place, new ones are rejected until ${count(queue)} or fewer wait.`);
     }
   }
-  return lines.length ? lines : ['Nothing changes: these are the numbers in force.'];
+  if (!lines.length) lines.push('Nothing changes: these are the numbers in force.');
+  return [...lines, ...b.overrides.filter((o) => ({ limit, queue })[o.field] === o.to).map((o) => `The ${o.field} stays ${o.to} as long.`)];
 }
 
 export const openEffect = (b) => [`Every new call of ${b.name} is rejected at once (breaker_open): about ${perSecond(b)} now.`,

@@ -174,7 +174,7 @@ function connection(next) {
     }
     if (before === 'connecting') announce('Connected.');
   }
-  if (state === 'unauthorised') signIn('This server wants a token to show its numbers.');
+  if (state === 'unauthorised') change('GET', 'session').then(signIn); // in the server's words
   tick();
 }
 
