@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
-#include <cstdio>
 
 #include "app/cli/command_line.h"
+#include "app/cli/terminal.h"
 #include "app/client/commands.h"
 #include "app/config/commands.h"
 #include "app/demo/demo.h"
@@ -124,8 +124,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("explain")) return explain();
     if (app.got_subcommand("size")) return size();
     if (const int code = commands.run(); code >= 0) return code;
-    std::fputs(app.help().c_str(), stdout);
-    std::fputs("Try: bulkhead demo\n", stdout);
+    cli::say(app.help() + "Try: bulkhead demo\n");
     return 0;
   });
 }

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <sstream>
+#include <system_error>
 
+#include "app/cli/terminal.h"
 #include "base/suggest.h"
 
 namespace bulkhead::cli {
@@ -86,6 +90,20 @@ class HelpFormat final : public CLI::Formatter {
   }
 };
 
+// Done is what is also written. A reader who has gone wanted no more: that needs no words.
+int written(const std::function<int()>& run) {
+  try {
+    const int code = run();
+    if (std::fflush(stdout) == 0) return code;
+    throw std::system_error(errno, std::generic_category(), "cannot write");
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::broken_pipe)
+      fmt::print(stderr, "bulkhead: {}\n",
+                 std::ferror(stdout) ? "cannot write: " + error.code().message() : error.what());
+    return kFailure;
+  }
+}
+
 }  // namespace
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
@@ -100,11 +118,15 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int(
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    return written([&] {
+      std::ostringstream text;
+      const int code = app.exit(asked, text, text);
+      return say(text.str()), code;
+    });
   } catch (const CLI::ParseError& error) {
     return explain(app, error);
   }
-  return run();
+  return written(run);
 }
 
 std::string check_number(const std::string& text, double low, double high) {

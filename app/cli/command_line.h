@@ -14,7 +14,8 @@ namespace bulkhead::cli {
 inline constexpr int kFailure = 1, kUsage = 2, kInvalid = 3;
 
 // Parses and then calls `run`, which gives the exit code. Help and version go to standard output; whatever
-// is not understood is explained on standard error, with the nearest thing that would be.
+// is not understood is explained on standard error, with the nearest thing that would be. Output that cannot be written
+// is a failure.
 int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
 
 // For CLI::Option::check: "" when `text` is a number from low to high, else what is wrong and what

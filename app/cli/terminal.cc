@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <system_error>
 
 namespace bulkhead::cli {
 namespace {
@@ -57,6 +58,11 @@ bool write_all(int fd, std::string_view text) noexcept {
     if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
   }
   return true;
+}
+
+void say(std::string_view text) {
+  if (!write_all(STDOUT_FILENO, text))
+    throw std::system_error(errno, std::generic_category(), "cannot write");
 }
 
 CatchSignals::CatchSignals() noexcept {

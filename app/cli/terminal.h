@@ -24,6 +24,8 @@ Size terminal_size(int fd) noexcept;
 Style style_of(int fd, bool want_colour = true) noexcept;
 
 bool write_all(int fd, std::string_view text) noexcept;  // false: see errno
+// To standard output. std::system_error if it cannot be written; parse_and_run() tells that.
+void say(std::string_view text);
 
 // SIGINT, SIGTERM and SIGHUP are remembered instead of ending the process, for as long as this lives.
 class CatchSignals {

@@ -214,10 +214,11 @@ std::string Reply::explain() const {
   out += '\n';
   const auto* const errors = problem.is_object() ? problem.get_object().if_contains("errors") : nullptr;
   if (!errors || !errors->is_array()) return out;
-  if (errors->get_array().size() == 1) {  // the detail is about that one: no need to say it twice
+  if (errors->get_array().size() == 1) {
     const boost::json::value& only = errors->get_array().front();
     const std::string hint = text(only, "hint");
-    return out + (hint.empty() ? "" : fmt::format("  {}\n", hint));
+    if (out.find(text(only, "message")) != out.npos)  // no need to say it twice
+      return out + (hint.empty() ? "" : fmt::format("  {}\n", hint));
   }
   for (const auto& error : errors->get_array()) {
     const std::string pointer = text(error, "pointer"), hint = text(error, "hint");

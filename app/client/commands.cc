@@ -10,6 +10,7 @@
 #include <boost/json/serialize.hpp>
 #include <cstdio>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "app/cli/command_line.h"
@@ -26,7 +27,7 @@ namespace json = boost::json;
 
 Admin admin_of(const ClientOptions& o) { return Admin::at(o.admin, o.token); }
 
-void say(std::string_view text) { cli::write_all(STDOUT_FILENO, text); }
+using cli::say;
 
 int status(const ClientOptions& o) {
   const Admin admin = admin_of(o);
@@ -199,17 +200,18 @@ int plan(const ClientOptions& o, const Question& question) {
   const Admin admin = admin_of(o);
   const Reply reply = admin.ask(question);
   if (!reply.ok()) return failed(o, reply, admin);
-  if (o.json) return say(reply.body), 0;
   const json::value p = reply.json();
+  const int code = p.at("valid").as_bool() ? 0 : kInvalid;
+  if (o.json) return say(reply.body), code;
   for (const json::value& e : p.at("errors").as_array())
     fmt::print(stderr, "line {}: {}: {}\n", e.at("line").to_number<int>(),
                std::string(e.at("pointer").as_string()), std::string(e.at("message").as_string()));
   for (const json::value& c : p.at("changes").as_array()) say(std::string(c.as_string()) + '\n');
   for (const json::value& c : p.at("needs_restart").as_array())
     say("needs a restart: " + std::string(c.as_string()) + '\n');
-  if (!p.at("valid").as_bool()) return kInvalid;
-  if (p.at("changes").as_array().empty() && p.at("needs_restart").as_array().empty()) say("No changes.\n");
-  return 0;
+  if (code == 0 && p.at("changes").as_array().empty() && p.at("needs_restart").as_array().empty())
+    say("No changes.\n");
+  return code;
 }
 
 }  // namespace
@@ -422,6 +424,8 @@ int Commands::run() const {
     } catch (const std::invalid_argument& wrong) {
       fmt::print(stderr, "bulkhead {}: {}\n", command->get_name(), wrong.what());
       return cli::kUsage;
+    } catch (const std::system_error&) {  // of what it wrote
+      throw;
     } catch (const std::exception& error) {  // an answer that is none of ours
       fmt::print(stderr, "bulkhead {}: the answer is not understood: {}\n", command->get_name(),
                  error.what());

@@ -218,7 +218,7 @@ int run_top(const ClientOptions& o) {
   const Admin admin = Admin::at(o.admin, o.token);
   const Reply reply = admin.ask({.path = "/v1/snapshot"});
   if (!reply.ok()) return failed(o, reply, admin);
-  if (o.json) return cli::write_all(STDOUT_FILENO, reply.body) ? 0 : 1;
+  if (o.json) return cli::say(reply.body), 0;
   const bool live = !o.once && !o.plain && cli::can_redraw(STDOUT_FILENO) && cli::is_terminal(STDIN_FILENO);
   const cli::Style style = o.plain ? cli::Style{} : cli::style_of(STDOUT_FILENO, !o.no_colour);
   if (live) return Top(admin, style).run();
@@ -226,7 +226,7 @@ int run_top(const ClientOptions& o) {
   const std::size_t columns =
       cli::is_terminal(STDOUT_FILENO) ? cli::terminal_size(STDOUT_FILENO).columns : 200;
   for (const std::string& line : table(style, read_view(reply.json()).rows, columns)) text += line + '\n';
-  return cli::write_all(STDOUT_FILENO, text) ? 0 : 1;
+  return cli::say(text), 0;
 }
 
 }  // namespace bulkhead::client

@@ -7,6 +7,7 @@
 #include "adapters/yaml/yaml.h"
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
+#include "app/cli/terminal.h"
 #include "app/config/commands.h"
 #include "app/config/environment.h"
 #include "app/config/series.h"
@@ -91,7 +92,7 @@ int run(const Options& options) {
   const bool good = file.ok() && (!options.strict || file.warnings.empty());
   const int code = good ? 0 : file.readable ? cli::kInvalid : cli::kFailure;
   if (options.json) {
-    std::fputs(as_json(options, file, series, good).c_str(), stdout);
+    cli::say(as_json(options, file, series, good));
     return code;
   }
   std::fputs(to_text(file.warnings).c_str(), stderr);

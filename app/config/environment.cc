@@ -11,6 +11,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
+#include "app/cli/terminal.h"
 #include "app/config/commands.h"
 
 namespace bulkhead::config {
@@ -41,7 +42,7 @@ int run(const std::string& path, bool as_json) {
     else
       fmt::print("{}={}{}\n", v.name, v.value, set ? "  # from the environment" : "");
   }
-  if (as_json) std::fputs(json.close().close().text().c_str(), stdout);
+  if (as_json) cli::say(json.close().close().text());
   return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
+#include "app/cli/terminal.h"
 #include "app/cli/text.h"
 #include "app/config/commands.h"
 #include "app/config/reasons.h"
@@ -153,7 +154,7 @@ void print_json(const std::vector<Topic>& settings, std::span<const Rule> some_r
   for (const Topic& t : settings) add(json, t);
   for (const Rule& r : some_rules) add(json, r);
   for (const ReasonText& r : some_reasons) add(json, r);
-  std::fputs(json.close().close().text().c_str(), stdout);
+  cli::say(json.close().close().text());
 }
 
 int list(const Options& o) {
@@ -190,7 +191,7 @@ int unknown(const std::string& topic) {
 
 int run(const Options& o) {
   if (o.schema || o.markdown) {
-    std::fputs((o.schema ? schema_text() : markdown_text()).c_str(), stdout);
+    cli::say(o.schema ? schema_text() : markdown_text());
     return 0;
   }
   if (o.topic.empty()) return list(o);

@@ -8,6 +8,7 @@
 
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
+#include "app/cli/terminal.h"
 #include "app/config/commands.h"
 #include "config/sizing.h"
 #include "config/values.h"
@@ -175,7 +176,7 @@ void print_json(const Options& o, const Answer& a) {
       json.field("p99_target_ms", ms(a.target)).field("places_for_target", a.places_for_target);
     json.close();
   }
-  std::fputs(json.field("yaml", yaml(o, a)).close().text().c_str(), stdout);
+  cli::say(json.field("yaml", yaml(o, a)).close().text());
 }
 
 int run(const Options& o) {
@@ -190,7 +191,7 @@ int run(const Options& o) {
   if (o.json)
     print_json(o, a);
   else if (o.yaml)
-    std::fputs(yaml(o, a).c_str(), stdout);
+    cli::say(yaml(o, a));
   else
     print_text(o, a);
   return 0;

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <memory>
 #include <optional>
-#include <system_error>
 
 #include "app/cli/command_line.h"
 #include "app/cli/terminal.h"
@@ -79,12 +77,7 @@ int run_demo(const DemoOptions& options, std::string_view version) {
   const Results results{story, *without, *with};
   const std::string text = options.json ? report_json(results, version)
                                         : closing(style, results, cli::terminal_size(STDOUT_FILENO).columns);
-  if (!cli::write_all(STDOUT_FILENO, text)) {
-    const std::string why = std::generic_category().message(errno);
-    cli::write_all(STDERR_FILENO, fmt::format("bulkhead demo: cannot write the results: {}\n", why));
-    return cli::kFailure;
-  }
-  return 0;
+  return cli::say(text), 0;
 }
 
 }  // namespace bulkhead::demo

@@ -1,9 +1,14 @@
 import json
+import os
+import pathlib
 import re
+import signal
 import subprocess
 import unittest
 
-from program import ESCAPE, main, run
+from program import ESCAPE, PROGRAM, main, run
+
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "bulkhead.yaml"
 
 
 class HelpAndVersion(unittest.TestCase):
@@ -71,6 +76,33 @@ class Manual(unittest.TestCase):
             done = self.render(run("man").stdout, width)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn("EXIT STATUS", done.stdout)
+
+
+class Output(unittest.TestCase):
+    COMMANDS = ["", "--help", "--version", "version", "man", "help", "help set", "completion bash", "env", "env --json", "explain", "explain max_queue", "explain --json",
+                "explain --schema", f"check {EXAMPLE}", f"check --json {EXAMPLE}", "size --rate 10 --latency 100ms --tolerated-wait 50ms",
+                "size --rate 10 --latency 100ms --tolerated-wait 50ms --yaml"]
+
+    @staticmethod
+    def write_to(target, command, **how):
+        return subprocess.run([PROGRAM, *command.split()], stdout=target, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, timeout=60, **how)
+
+    def test_what_cannot_be_written_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            for command in self.COMMANDS:
+                done = self.write_to(full, command)
+                self.assertEqual((done.returncode, done.stderr), (1, "bulkhead: cannot write: No space left on device\n"), command)
+
+    def test_a_reader_who_has_gone_is_no_news(self):
+        for command in self.COMMANDS:
+            for ignored in (False, True):  # of SIGPIPE, as some shells and services have it
+                reader, writer = os.pipe()
+                os.close(reader)
+                try:
+                    done = self.write_to(writer, command, restore_signals=not ignored)
+                finally:
+                    os.close(writer)
+                self.assertEqual((done.returncode, done.stderr), (1 if ignored else -signal.SIGPIPE, ""), command)
 
 
 class Mistakes(unittest.TestCase):

@@ -130,6 +130,13 @@ class Commands(unittest.TestCase):
             self.assertEqual(code("status", admin="/nowhere.sock"), 4)
             self.assertEqual(code("status", admin="ftp://x"), 2)
 
+    def test_what_cannot_be_written_is_a_failure(self):
+        with Demo() as demo, open("/dev/full", "w") as full:
+            for command in (["status"], ["status", "--json"], ["status", "checkout"], ["top", "--once"], ["events"], ["events", "-f"], ["switch"],
+                            ["set", "checkout", "--limit", "7", "--reason", "r"], ["reset", "checkout"]):
+                done = subprocess.run([program.PROGRAM, *command, "--admin", demo.socket], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+                self.assertEqual((done.returncode, done.stderr), (1, "bulkhead: cannot write: No space left on device\n"), command)
+
     def test_who_cannot_be_reached_is_told_as_json_by_every_command_that_asks(self):
         for command in ("status", "top", "events", "diff", "reload", "switch", "reset x", "breaker auto x", "drain x --resume"):
             result = program.run(*command.split(), "--json", "--admin", "/nowhere.sock")

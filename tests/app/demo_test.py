@@ -211,7 +211,7 @@ class Interruption(unittest.TestCase):
             done = subprocess.run([PROGRAM, "demo", "--json", "--seconds", "4"], stdout=full, stderr=subprocess.PIPE, text=True,
                                   timeout=120)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("cannot write the results: No space left on device", done.stderr)
+        self.assertIn("cannot write: No space left on device", done.stderr)
 
 
 if __name__ == "__main__":

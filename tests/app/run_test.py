@@ -55,6 +55,19 @@ class Reload(Case):
         self.assertEqual(running.ask("POST", "/v1/config/reload", If_Match='"other"')[0], 412)
         running.stop()
 
+    def test_what_is_wrong_is_told_also_if_it_is_one_thing(self):
+        running = Running(self.directory, arguments=["--no-watch"])
+        running.write(0, "version: 1\nbulkheads:\n  checkout: {max_concurrent: 0x10}\n")
+        reload, dry, diff = running.run("reload"), running.run("reload", "--dry-run"), running.run("diff")
+        self.assertEqual([reload.returncode, dry.returncode, diff.returncode], [3, 3, 3])
+        for told in (reload.stderr, dry.stderr):
+            self.assertRegex(told, r"b\.yaml is not valid; what ran before still runs\n  line 3: bulkheads\.checkout\.max_concurrent: .*0x10")
+        self.assertIn("line 3: bulkheads.checkout.max_concurrent: ", diff.stderr)
+        for command in (["diff"], ["reload"], ["reload", "--dry-run"]):
+            done = running.run(*command, "--json")
+            self.assertEqual((done.returncode, json.loads(done.stdout)["errors"][0]["line"]), (3, 3), command)
+        running.stop()
+
     def test_an_override_outlives_a_reload_unless_the_file_changes_that_setting(self):
         running = Running(self.directory, arguments=["--no-watch"])
         self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "r").returncode, 0)
