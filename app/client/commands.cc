@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "app/cli/command_line.h"
 #include "app/cli/man.h"
@@ -55,7 +56,7 @@ int status(const ClientOptions& o) {
   const json::value one = reply.json();
   if (!o.name.empty())
     for (const json::value& s : one.at("settings").as_array())
-      text += fmt::format("   {:<26}{}\n", std::string(s.at("name").as_string()),
+      text += fmt::format("   {:<32}  {}\n", std::string(s.at("name").as_string()),
                           std::string(s.at("value").as_string()));
   say(text);
   return 0;
@@ -153,9 +154,10 @@ int toggle(const ClientOptions& o) {
   if (!reply.ok()) return failed(o, reply, admin);
   if (o.json) return say(reply.body), 0;
   const json::value answer = reply.json();
-  const auto tell = [](const json::value& s) {
-    say(fmt::format("{:<18}{:<5}{}\n", std::string(s.at("name").as_string()),
-                    s.at("on").as_bool() ? "on" : "off", std::string(s.at("title").as_string())));
+  const auto tell = [&](const json::value& s) {
+    say(fmt::format("{}{:<16}  {:<5}{}\n", !all && o.dry_run ? "(dry run) " : "",
+                    std::string(s.at("name").as_string()), s.at("on").as_bool() ? "on" : "off",
+                    std::string(s.at("title").as_string())));
   };
   if (!all) return tell(answer), 0;
   for (const json::value& s : answer.at("switches").as_array()) tell(s);
@@ -163,31 +165,49 @@ int toggle(const ClientOptions& o) {
   return 0;
 }
 
+void show_event(const json::value& e) {
+  const auto seconds = static_cast<std::time_t>(e.at("time").to_number<double>());
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  char time[32];
+  std::strftime(time, sizeof time, "%H:%M:%S", &local);
+  say(fmt::format("{} {:<13} {:<18} {:<14} {}\n", time, std::string(e.at("kind").as_string()),
+                  std::string(e.at("bulkhead").as_string()), std::string(e.at("actor").as_string()),
+                  std::string(e.at("text").as_string())));
+}
+
 int events(const ClientOptions& o) {
   const Admin admin = admin_of(o);
-  std::uint64_t last = 0;
   const cli::CatchSignals signals;
+  std::uint64_t last = 0;  // the newest that was shown, and when it happened
+  double last_time = 0;
+  bool answered = false, told = false;
   for (;;) {
-    const Reply reply = admin.ask({.path = fmt::format("/v1/events?since={}&limit=1000", last)});
-    if (!reply.ok()) return failed(o, reply, admin);
-    const json::value answer = reply.json();
-    const auto newest = answer.at("last").to_number<std::uint64_t>();
-    if (newest < last) last = 0;  // another process answers there now
-    for (const json::value& e : answer.at("events").as_array()) {
-      if (o.json) {
-        say(json::serialize(e) + '\n');
+    const std::uint64_t since = last - (last > 0);  // with the last one once more, to see that it is the same
+    const Reply reply = admin.ask({.path = fmt::format("/v1/events?since={}&limit=1000", since)});
+    if (reply.ok()) {
+      const json::value answer = reply.json();
+      const auto id = [](const json::value& e) { return e.at("id").to_number<std::uint64_t>(); };
+      const auto time = [](const json::value& e) { return e.at("time").to_number<double>(); };
+      const json::array& list = answer.at("events").as_array();
+      const bool same = list.empty() || id(list.front()) != last || time(list.front()) == last_time;
+      if (!same || answer.at("last").to_number<std::uint64_t>() < last) {
+        last = 0;  // another process answers there now
         continue;
       }
-      const auto seconds = static_cast<std::time_t>(e.at("time").to_number<double>());
-      std::tm local{};
-      ::localtime_r(&seconds, &local);
-      char time[32];
-      std::strftime(time, sizeof time, "%H:%M:%S", &local);
-      say(fmt::format("{} {:<13} {:<18} {:<14} {}\n", time, std::string(e.at("kind").as_string()),
-                      std::string(e.at("bulkhead").as_string()), std::string(e.at("actor").as_string()),
-                      std::string(e.at("text").as_string())));
+      for (const json::value& e : list) {
+        if (id(e) <= last) continue;
+        o.json ? say(json::serialize(e) + '\n') : show_event(e);
+        last = id(e), last_time = time(e);
+      }
+      answered = true, told = false;
+    } else if (!answered || (reply.status != 0 && reply.status < 500)) {
+      return failed(o, reply, admin);
+    } else if (!std::exchange(told, true)) {  // a restart: it comes back
+      const std::string why = reply.explain();
+      fmt::print(stderr, "bulkhead events: {}: {}; trying again\n", admin.where(),
+                 why.substr(0, why.find('\n')));
     }
-    if (newest >= last) last = newest;
     if (!o.follow) return 0;
     for (int i = 0; i < 5; ++i) {
       if (cli::CatchSignals::caught() != 0) return 0;

@@ -164,12 +164,12 @@ int list(const Options& o) {
   }
   fmt::print("Settings (NAME is yours to choose):\n");
   for (const Topic& t : topics())
-    fmt::print("  {:<44}{}\n", t.paths.front(),
+    fmt::print("  {:<42}  {}\n", t.paths.front(),
                t.row->section ? std::string(t.row->says) : values_words(*t.row));
   fmt::print("\nLint rules of bulkhead check:\n");
-  for (const Rule& r : rules()) fmt::print("  {:<24}{}\n", r.name, r.what);
+  for (const Rule& r : rules()) fmt::print("  {:<22}  {}\n", r.name, r.what);
   fmt::print("\nReasons of a rejection:\n");
-  for (const ReasonText& r : reasons()) fmt::print("  {:<24}{}\n", to_string(r.reason), r.means);
+  for (const ReasonText& r : reasons()) fmt::print("  {:<22}  {}\n", to_string(r.reason), r.means);
   return 0;
 }
 

@@ -110,6 +110,11 @@ class Explain(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertIn(text, done.stdout)
 
+    def test_columns_do_not_run_together(self):
+        for line in run("explain").stdout.splitlines():
+            if line.startswith("  "):
+                self.assertRegex(line, r"^  \S+  +\S")
+
     def test_a_word_with_two_meanings_gets_both(self):
         done = run("explain", "timeout")
         self.assertIn("adaptive.aimd.timeout", done.stdout)

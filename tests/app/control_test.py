@@ -108,6 +108,8 @@ class Commands(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertTrue(next(s for s in demo.get("/v1/switches")["switches"] if s["name"] == "slow-analytics")["on"])
             self.assertTrue(json.loads(demo.run("switch", "--json").stdout)["switches"][0]["on"])
+            self.assertRegex(demo.run("switch", "slow-analytics", "off", "--dry-run").stdout, r"^\(dry run\) slow-analytics +off ")
+            self.assertTrue(demo.get("/v1/switches")["switches"][0]["on"])
             self.assertEqual(demo.run("switch", "slow-analytics", "off").returncode, 0)
             self.assertEqual(demo.run("switch", "slow-analytics").returncode, 2)
             self.assertEqual(demo.run("switch", "slow-analytics", "perhaps").returncode, 2)
