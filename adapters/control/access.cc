@@ -1,12 +1,15 @@
 #include "access.h"
 
+#include <arpa/inet.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <sstream>
@@ -40,6 +43,21 @@ std::string_view without_port(std::string_view host) noexcept {
   return number ? host.substr(0, colon) : host;
 }
 
+// "10.1.2.3", "[fd00::7]": its bytes; none of a name.
+std::string address_bytes(std::string host) {
+  std::string bytes(sizeof(in6_addr), '\0');
+  const bool v6 = host.starts_with('[') && host.ends_with(']');
+  if (v6) host = host.substr(1, host.size() - 2);
+  if (::inet_pton(v6 ? AF_INET6 : AF_INET, host.c_str(), bytes.data()) != 1) return "";
+  return bytes;
+}
+
+// 0.0.0.0, [::]: all addresses of this machine.
+bool is_wildcard(const std::string& host) {
+  const std::string bytes = address_bytes(host);
+  return !bytes.empty() && bytes.find_first_not_of('\0') == std::string::npos;
+}
+
 bool is_loopback(std::string_view host) noexcept {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -65,6 +83,13 @@ Tokens Tokens::load(const std::string& path) {
   if (!file)
     throw std::system_error(errno, std::generic_category(),
                             "control: cannot read tokens_file \"" + path + '"');
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    char mode[8];
+    std::snprintf(mode, sizeof mode, "%04o", status.st_mode & 07777U);
+    invalid("tokens_file \"" + path + "\" has mode " + mode +
+            ": others could write themselves a token; chmod 600 " + path);
+  }
   std::ostringstream text;
   text << file.rdbuf();
   return parse(text.str(), path);
@@ -94,7 +119,10 @@ Tokens Tokens::parse(std::string_view text, std::string_view path) {
     if (words >> expiry) {
       std::tm utc{};
       const char* const end = ::strptime(expiry.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
-      if (!end || *end != '\0') wrong('"' + expiry + "\" is no time");
+      const std::chrono::year_month_day day(std::chrono::year(utc.tm_year + 1900),
+                                            std::chrono::month(static_cast<unsigned>(utc.tm_mon + 1)),
+                                            std::chrono::day(static_cast<unsigned>(utc.tm_mday)));
+      if (!end || *end != '\0' || !day.ok()) wrong('"' + expiry + "\" is no time");
       // Later than the clock can count is never.
       const std::time_t then = ::timegm(&utc);
       if (then < std::chrono::system_clock::to_time_t(WallTime::max()))
@@ -171,7 +199,10 @@ std::vector<std::string> own_hosts(const Address& address, const ServerOptions& 
 std::string wrong_site(const Request& request, const std::vector<std::string>& hosts) {
   if (request.caller.local) return "";  // no browser speaks to a unix socket
   const std::string host = lower(without_port(request.host));
-  if (std::ranges::find(hosts, host) == hosts.end())
+  // To rebind a name in DNS takes a name: where all addresses are ours, an address in Host is one of them.
+  const bool ours = std::ranges::find(hosts, host) != hosts.end() ||
+                    (!address_bytes(host).empty() && std::ranges::any_of(hosts, is_wildcard));
+  if (!ours)
     return "Host \"" + request.host.substr(0, 100) + "\" is not a name of this server (option hosts)";
   if (!request.fetch_site.empty() && request.fetch_site != "same-origin" && request.fetch_site != "none")
     return "the request comes from another web site (Sec-Fetch-Site: " + request.fetch_site.substr(0, 20) +

@@ -4,11 +4,12 @@
 #include <array>
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
-#include <charconv>
 #include <iterator>
+#include <set>
 
 #include "base/suggest.h"
 #include "bulkhead/detail/turnstile.h"
+#include "config/values.h"
 
 namespace bulkhead::control {
 namespace json = boost::json;
@@ -22,7 +23,7 @@ constexpr Field kLimit{"limit", FieldType::limit, false, "calls at once"};
 constexpr Field kQueue{"queue", FieldType::queue, false, "places in line"};
 constexpr Field kTtl{
     "ttl", FieldType::ttl, false,
-    "when it ends by itself: seconds, or 90s, 15m, 2h; 15 minutes if left out, 24 hours at most"};
+    "when it ends by itself: seconds, or 90s, 15m, 1h30m; 15 minutes if left out, 24 hours at most"};
 constexpr Field kReason{"reason", FieldType::reason, true, "why, for colleagues and for the audit log"};
 constexpr Field kOptionalReason{"reason", FieldType::reason, false,
                                 "why, for colleagues and for the audit log"};
@@ -36,33 +37,22 @@ constexpr std::array kRevertFields{kOptionalReason};
 constexpr std::array kSwitchFields{kOn, kOptionalReason};
 
 std::optional<std::chrono::nanoseconds> duration(const json::value& value) {
-  double seconds = 0;
-  if (value.is_number()) {
-    seconds = value.to_number<double>();
-  } else if (const json::string* const text = value.if_string()) {
-    const auto [end, error] =
-        std::from_chars(text->data(), text->data() + text->size(), seconds, std::chars_format::fixed);
-    const std::string_view unit(end, static_cast<std::size_t>(text->data() + text->size() - end));
-    if (error != std::errc{}) return std::nullopt;
-    if (unit == "m")
-      seconds *= 60;
-    else if (unit == "h")
-      seconds *= 3600;
-    else if (unit != "s")
-      return std::nullopt;
-  } else {
-    return std::nullopt;
+  if (const json::string* const text = value.if_string()) {
+    const auto read =
+        config::read_duration({.kind = config::Node::Kind::scalar, .text = std::string(*text)}, false);
+    return read ? std::optional(*read) : std::nullopt;
   }
+  if (!value.is_number()) return std::nullopt;
+  const double seconds = value.to_number<double>();
   if (!(seconds >= 0 && seconds <= 1e9)) return std::nullopt;
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
 std::optional<std::uint32_t> count(const json::value& value, std::uint32_t least, std::uint32_t most) {
   boost::system::error_code error;
-  if (!value.is_int64() && !value.is_uint64()) return std::nullopt;
-  const auto n = value.to_number<std::int64_t>(error);
+  const auto n = value.to_number<std::uint32_t>(error);  // 10.0 is 10, as in the schema
   if (error || n < least || n > most) return std::nullopt;
-  return static_cast<std::uint32_t>(n);
+  return n;
 }
 
 std::size_t characters(std::string_view utf8) {
@@ -92,7 +82,7 @@ FieldError read(const Field& field, const json::value& value, Body& body) {
     case FieldType::ttl: {
       const auto ttl = duration(value);
       if (!ttl || *ttl < kMinTtl || *ttl > kMaxTtl)
-        return wrong("a duration from 1s to 24h", "seconds as a number, or \"90s\", \"15m\", \"2h\"");
+        return wrong("a duration from 1s to 24h", "seconds as a number, or \"90s\", \"15m\", \"1h30m\"");
       body.ttl = *ttl;
       break;
     }
@@ -127,6 +117,32 @@ std::string escaped(std::string_view key) {  // RFC 6901
   return pointer;
 }
 
+// The first key that stands twice in an object of `text`, which is JSON.
+std::optional<std::string> twice(std::string_view text) {
+  std::vector<std::set<std::string>> open;  // the keys so far
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{' || text[i] == '[') open.emplace_back();
+    if (text[i] == '}' || text[i] == ']') open.pop_back();
+    if (text[i] != '"') continue;
+    const std::size_t start = i;
+    for (++i; text[i] != '"'; ++i)
+      if (text[i] == '\\') ++i;
+    const std::size_t next = text.find_first_not_of(" \t\r\n", i + 1);
+    if (next == std::string_view::npos || text[next] != ':') continue;
+    const json::value key = json::parse({text.data() + start, i + 1 - start});
+    if (!open.back().emplace(key.get_string()).second) return std::string(key.get_string());
+  }
+  return std::nullopt;
+}
+
+// What config::read_duration() reads: units from coarse to fine.
+std::string duration_pattern() {
+  std::string pattern = "^(?=.)";
+  for (const char* const unit : {"d", "h", "m", "s", "ms", "[u\u00b5]s", "ns"})
+    pattern += std::string(R"(([0-9]+\.?[0-9]*)") + unit + ")?";
+  return pattern + '$';
+}
+
 }  // namespace
 
 const BodySpec kSizeBody{"SizeOverride", kSizeFields, true};
@@ -145,6 +161,9 @@ json::object parse_object(std::string_view text) {
     throw Problem{.status = 400, .type = "bad_request", .detail = "the body is not JSON: " + error.message()};
   if (!value.is_object())
     throw Problem{.status = 400, .type = "bad_request", .detail = "the body is not a JSON object"};
+  // Which of two values counts would be the parser's choice.
+  if (const auto key = twice(text))
+    throw Problem{.status = 400, .type = "bad_request", .detail = "the key \"" + *key + "\" stands twice"};
   return std::move(value.get_object());
 }
 
@@ -213,7 +232,7 @@ json::object schema_of(const BodySpec& spec) {
       case FieldType::ttl:
         o = {{"oneOf",
               {json::object{{"type", "number"}, {"minimum", 1}, {"maximum", 86400}},
-               json::object{{"type", "string"}, {"pattern", R"(^([0-9]+\.?[0-9]*|\.[0-9]+)[smh]$)"}}}}};
+               json::object{{"type", "string"}, {"pattern", duration_pattern()}}}}};
         break;
       case FieldType::reason:
         o = {{"type", "string"}, {"maxLength", kMaxReason}};

@@ -198,9 +198,11 @@ Response get_switches(Core& core, const Request&) {
 
 Response put_switch(Core& core, const Request& r) {
   const auto found = std::ranges::find(core.options.switches, r.segments[2], &Switch::name);
-  if (found == core.options.switches.end())
-    throw Problem{
-        .status = 404, .type = "not_found", .detail = "there is no switch \"" + r.segments[2] + '"'};
+  if (found == core.options.switches.end()) {
+    std::vector<std::string> known;
+    for (const Switch& s : core.options.switches) known.push_back(s.name);
+    throw not_known("switch", r.segments[2], known, "GET /v1/switches lists them");
+  }
   const Body body = body_of(kSwitchBody, r);
   const bool before = found->is_on(), dry = dry_run(r);
   if (!dry && before != *body.on) {

@@ -6,8 +6,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/suggest.h"
-
 namespace bulkhead::control {
 namespace json = boost::json;
 namespace {
@@ -47,12 +45,7 @@ std::shared_ptr<Bulkhead> Changes::find(std::string_view name) const {
   if (auto bulkhead = plant_.find(name)) return bulkhead;
   std::vector<std::string> known;
   for (const auto& entry : plant_.snapshot().bulkheads) known.push_back(entry.name);
-  const std::string close = base::suggest(name, known);
-  throw Problem{
-      .status = 404,
-      .type = "not_found",
-      .detail = "there is no bulkhead \"" + std::string(name) + '"' +
-                (close.empty() ? "; GET /v1/bulkheads lists them" : "; did you mean \"" + close + "\"?")};
+  throw not_known("bulkhead", name, known, "GET /v1/bulkheads lists them");
 }
 
 void Changes::resize(Bulkhead& bulkhead, std::uint32_t limit) {
@@ -298,6 +291,14 @@ json::array Changes::of(std::string_view name) const {
                                 {"expires", unix_seconds(ends(o))}});
   });
   return list;
+}
+
+std::optional<std::uint32_t> Changes::replaced_limit(std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = overrides_.find(name);
+  if (found == overrides_.end()) return std::nullopt;
+  const auto& size = found->second[index(ChangeKind::size)];
+  return size ? size->base_limit : std::nullopt;
 }
 
 std::vector<OverrideState> Changes::in_force() const {

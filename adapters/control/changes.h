@@ -74,9 +74,10 @@ class Changes {
   boost::json::object resource(std::string_view name,
                                ChangeKind kind) const;  // throws Problem if there is no such bulkhead
   boost::json::array of(std::string_view name) const;   // as in the snapshot: one for each field
-  std::vector<OverrideState> in_force() const;          // the same for metrics, of all names
-  std::size_t count() const;                            // of them
-  std::vector<std::string> names() const;               // that have overrides
+  std::optional<std::uint32_t> replaced_limit(std::string_view name) const;  // if its limit is overridden
+  std::vector<OverrideState> in_force() const;  // the same for metrics, of all names
+  std::size_t count() const;                    // of them
+  std::vector<std::string> names() const;       // that have overrides
 
  private:
   using Set = std::array<std::optional<Override>, 3>;

@@ -67,23 +67,18 @@ Response get_diff(Core& core, const Request&) { return respond(plan_json(config_
 Response post_reload(Core& core, const Request& r) {
   const ConfigFile& config = config_of(core);
   const Body body = body_of(kReloadBody, r);
-  const std::string etag = '"' + config.status().revision + '"';
-  if (!matches(r.if_match, etag)) {
-    const ConfigStatus now = config.status();
+  const ConfigStatus now = config.status();
+  const std::string etag = '"' + now.revision + '"';
+  if (!matches(r.if_match, etag))
     return with_etag(respond({{"file", config.path}, {"revision", now.revision}, {"valid", now.valid}}, 412),
                      etag);
-  }
   const bool dry = dry_run(r);
   const ConfigPlan plan = dry ? config.diff() : config.reload();
   if (!dry) {
-    Entry entry = audit_entry(r, plan.errors.empty() ? "reload" : "reload_failed", "");
-    entry.result = plan.errors.empty() ? "ok" : "failed";
-    entry.text = plan.errors.empty()
-                     ? "loaded " + config.path + ", " + std::to_string(plan.changes.size()) + " changes"
-                     : config.path + " was refused: " + plan.errors.front().message;
+    Entry entry = audit_entry(r, "", "");
+    tell_reload(entry, config.path, plan);
     entry.reason = body.reason;
-    entry.before = etag;
-    entry.after = '"' + plan.revision + '"';
+    entry.before = now.revision;
     core.journal.add(std::move(entry));
     core.changed = true;
     if (plan.errors.empty()) core.reconcile();

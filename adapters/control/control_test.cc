@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "bulkhead/resource_pool.h"
-#include "routes.h"
+#include "handlers.h"
 #include "world_test.h"
 
 namespace bulkhead::control {
@@ -112,6 +112,27 @@ TEST(Control, EveryRouteAsksForItsRole) {
   }
 }
 
+TEST(Control, ADenialNamesTheRoleThatIsNeeded) {
+  World w;
+  w.options.anonymous = Role::none;
+  const auto denial = [&](const char* method, const char* path) {
+    const Reply reply = w.ask({.method = method, .path = path});
+    EXPECT_EQ(reply.status, 401);
+    return std::string(reply.json().at("detail").as_string());
+  };
+  EXPECT_TRUE(denial("PUT", "/v1/drains/db").starts_with("the role operator is needed"));
+  EXPECT_TRUE(denial("POST", "/v1/config/reload").starts_with("the role admin is needed"));
+  EXPECT_TRUE(denial("GET", "/v1/nothing").starts_with("the role viewer is needed"));
+}
+
+TEST(Control, ASwitchThatIsMistypedIsSuggested) {
+  World w;
+  w.options.switches = {{.name = "slow", .title = "Slow", .is_on = [] { return false; }, .set = [](bool) {}}};
+  const Reply reply = w.put("/v1/switches/solw", R"({"on": true})");
+  EXPECT_EQ(reply.status, 404);
+  EXPECT_NE(reply.body.find(R"(did you mean \"slow\"?)"), std::string::npos) << reply.body;
+}
+
 TEST(Control, TheUnixSocketIsForItsOwnerAndSaysWhoThatIs) {
   World w;
   w.start();
@@ -177,6 +198,30 @@ TEST(Control, WhereAnybodyCouldReachItItNeedsTlsAndTokens) {
   EXPECT_NE(refused().find("no way in"), std::string::npos);
   EXPECT_THROW(Tokens::parse("ann admin abc", "t"), std::invalid_argument);
   EXPECT_THROW(Tokens::parse("ann boss " + sha256_hex("x"), "t"), std::invalid_argument);
+  const std::string ann = "ann admin " + sha256_hex("x") + ' ';
+  EXPECT_NO_THROW(Tokens::parse(ann + "2028-02-29T23:59:59Z", "t"));
+  for (const char* const no_date : {"2027-02-30T00:00:00Z", "2027-02-29T00:00:00Z", "2027-04-31T00:00:00Z"})
+    EXPECT_THROW(Tokens::parse(ann + no_date, "t"), std::invalid_argument) << no_date;
+}
+
+// Whoever may write it may make himself an admin. Reading it tells only hashes.
+TEST(Control, ATokensFileThatOthersMayWriteIsRefused) {
+  World w;
+  for (const auto& [mode, good] :
+       {std::pair{0600, true}, {0644, true}, {0440, true}, {0620, false}, {0602, false}}) {
+    ASSERT_EQ(::chmod(w.options.tokens_file.c_str(), static_cast<mode_t>(mode)), 0);
+    std::string why;
+    try {
+      Tokens::load(w.options.tokens_file);
+    } catch (const std::invalid_argument& refused) {
+      why = refused.what();
+    }
+    EXPECT_EQ(why.empty(), good) << std::oct << mode;
+    if (good) continue;
+    for (const std::string& part :
+         {w.options.tokens_file, std::string(mode == 0620 ? "0620" : "0602"), std::string("chmod 600")})
+      EXPECT_NE(why.find(part), std::string::npos) << why;
+  }
 }
 
 TEST(Control, EveryChangeAndEveryDenialIsInTheAuditFile) {
@@ -344,6 +389,28 @@ TEST(Control, HistoryRemembersThePeakOfEachSecond) {
   EXPECT_EQ(w.get("/v1/history?bulkhead=nobody").status, 404);
 }
 
+TEST(Control, AnOverrideLeavesTheConfiguredLimitAsTheFileHasIt) {
+  World w;
+  Core core(w.plant(), {.clock = &w.clock});
+  const auto limits = [&] {
+    const json::object now = core.observer.bulkhead("db");
+    return std::pair(number(now.at("limit")), number(now.at("configured_limit")));
+  };
+  Wish wish{.kind = ChangeKind::size, .name = "db", .queue = 5, .ttl = 1min};
+  core.changes.apply(wish);
+  EXPECT_EQ(limits(), std::pair(20L, 20L));
+  wish.limit = 7;
+  core.changes.apply(wish);
+  EXPECT_EQ(limits(), std::pair(7L, 20L));
+  core.observer.second();
+  const std::string name = "db";
+  const json::object history = core.observer.history(10, 1, &name);
+  EXPECT_EQ(text_of(history.at("bulkheads").at(0).at("configured")), "[[9,20]]");
+  const std::string health = *get_health(core, {}).body, metrics = *get_metrics(core, {}).body;
+  EXPECT_NE(health.find(R"("max_concurrent":7,"configured_max_concurrent":20)"), std::string::npos) << health;
+  EXPECT_NE(metrics.find("bulkhead_configured_max_concurrent{bulkhead=\"db\"} 20\n"), std::string::npos);
+}
+
 // One that has been removed and made anew in the meantime is another one of the same name.
 TEST(Control, AGlanceIsAtTheBulkheadThatHasTheNameNow) {
   World w;
@@ -369,13 +436,19 @@ TEST(Control, TheFileIsShownCheckedComparedAndLoaded) {
                  .changes = {"db: max_concurrent 20 -> 30"},
                  .needs_restart = {"control.listen"},
                  .revision = "r2"};
-    if (broken) p.errors = {{.pointer = "/bulkheads/db", .message = "is wrong", .line = 7, .column = 3}};
+    if (broken) p.errors = {{.pointer = "bulkheads.db", .message = "is wrong", .line = 7, .column = 3}};
     return p;
   };
   std::atomic<int> loads{0};
   w.options.config = {
       .path = "/etc/b.yaml",
-      .status = [&] { return ConfigStatus{.valid = true, .revision = loads > 0 ? "r2" : "r1", .error = ""}; },
+      .status =
+          [&] {
+            return ConfigStatus{
+                .valid = !broken,
+                .revision = loads > 0 ? "r2" : "r1",
+                .error = broken ? "/etc/b.yaml:7:3: bulkheads.db: is wrong\n    db: x\n      ^\n" : ""};
+          },
       .running = [] { return std::string("version: 1\n"); },
       .validate =
           [](const std::string& text) {
@@ -406,12 +479,22 @@ TEST(Control, TheFileIsShownCheckedComparedAndLoaded) {
   EXPECT_EQ(loads, 0);
   EXPECT_EQ(post("/v1/config/reload", R"({"reason": "sale"})", {"If-Match: \"r1\""}, "a").status, 200);
   EXPECT_EQ(loads, 1);
-  EXPECT_EQ(w.get("/v1/audit").json().at("entries").as_array().at(0).at("reason"), "sale");
+  const auto last_audit = [&] { return w.get("/v1/audit").json().at("entries").as_array().at(0); };
+  EXPECT_EQ(last_audit().at("reason"), "sale");
+  EXPECT_EQ(last_audit().at("before"), "r1");
+  EXPECT_EQ(last_audit().at("after"), "r2");
   broken = true;
   const Reply refused = post("/v1/config/reload", "", {}, "a");
   EXPECT_EQ(refused.status, 422);
   EXPECT_EQ(number(refused.json().at("errors").as_array()[0].at("line")), 7);
-  EXPECT_NE(w.get("/v1/events").body.find("reload_failed"), std::string::npos);
+  // Where and what, in one line, whoever tells it.
+  const json::value line("/etc/b.yaml:7:3: bulkheads.db: is wrong");
+  EXPECT_EQ(last_audit().at("kind"), "reload_failed");
+  EXPECT_EQ(last_audit().at("text"), line);
+  w.server->reloaded(plan(), "watch");
+  EXPECT_EQ(last_audit().at("actor"), "watch");
+  EXPECT_EQ(last_audit().at("text"), line);
+  EXPECT_EQ(w.get("/v1/snapshot").json().at("config").at("error"), line);
 }
 
 // Whatever is sent, there is an answer or the connection is closed, and the next request is served.

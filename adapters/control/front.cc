@@ -1,7 +1,9 @@
 #include "front.h"
 
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/field.hpp>
+#include <optional>
 
 #include "handlers.h"
 #include "web/assets.h"
@@ -14,11 +16,17 @@ constexpr std::string_view kPagePolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-// Probes are asked for their Host, but not for who they are.
-Request trusted(Request request) {
-  request.caller.role = Role::viewer;
-  request.caller.denied.clear();
-  return request;
+// "http://host:port/path" (RFC 9112, 3.2.2) names the host itself, whatever Host says.
+std::string without_host(std::string_view target, std::string& host) {
+  const std::size_t colon = target.find("://");
+  const std::string_view scheme = target.substr(0, colon);
+  if (colon == std::string_view::npos ||
+      !(boost::beast::iequals(scheme, "http") || boost::beast::iequals(scheme, "https")))
+    return std::string(target);
+  target.remove_prefix(colon + 3);
+  host = target.substr(0, target.find_first_of("/?#"));
+  target.remove_prefix(host.size());
+  return (target.starts_with('/') ? "" : "/") + std::string(target);
 }
 
 bool is_page(const Request& r) {
@@ -82,7 +90,10 @@ Request understand(const Core& core, const RawRequest& raw, const Caller& caller
   r.if_none_match = header(http::field::if_none_match);
   r.accept = header(http::field::accept);
   r.body = raw.body();
-  if (!parse_target({raw.target().data(), raw.target().size()}, r)) r.path.clear();
+  const std::size_t hosts = raw.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && raw.version() >= 11)) r.malformed = "there has to be one Host";
+  if (!parse_target(without_host({raw.target().data(), raw.target().size()}, r.host), r))
+    r.malformed = "the target is not a path, or badly encoded";
   r.caller = caller;
   if (caller.local) return r;
   if (!r.authorization.empty())
@@ -94,15 +105,20 @@ Request understand(const Core& core, const RawRequest& raw, const Caller& caller
 
 Answered answer_at_once(Core& core, const Request& request) {
   try {
-    if (request.path.empty())
-      throw Problem{
-          .status = 400, .type = "bad_request", .detail = "the target is not a path, or badly encoded"};
+    if (!request.malformed.empty()) bad_request(request.malformed);
     if (is_page(request)) return {.response = page(core, request)};
+    const Route* found = nullptr;
+    std::optional<Problem> none;
+    try {
+      found = &find_route(request);
+    } catch (const Problem& problem) {
+      none = problem;
+    }
+    // Probes are not asked for anything, others before they are told that there is no such thing.
     const bool probe = request.segments[0] == "livez" || request.segments[0] == "readyz";
-    const Request asked = probe ? trusted(request) : request;
-    check_access(core, nullptr, asked);  // before it is told what there is
-    const Route& route = find_route(request);
-    check_access(core, &route, asked);
+    if (!probe) check_access(core, found, request);
+    if (none) throw *none;
+    const Route& route = *found;
     if (!request.body.empty() && !request.content_encoding.empty() && request.content_encoding != "identity")
       throw Problem{.status = 415,
                     .type = "unsupported_media_type",

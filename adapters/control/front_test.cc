@@ -156,12 +156,62 @@ TEST(Front, AClientThatAsksWhetherToSendItsBodyIsTold) {
   EXPECT_EQ(client.read().status, 200);
 }
 
-TEST(Front, ASecondHostIsNotPassedOver) {
-  World w;
-  w.start();
+Reply raw(World& w, const std::string& request) {
+  if (!w.server) w.start();
   Client client = Client::tcp(w.server->port());
-  client.send(Ask{.path = "/v1/bulkheads", .headers = {"Host: elsewhere.example"}}.text());
-  EXPECT_EQ(client.read().status, 403);
+  client.send(request);
+  return client.read();
+}
+
+TEST(Front, ARequestNamesOneHost) {
+  World w;
+  for (const char* const path : {"/v1/bulkheads", "/livez", "/ui/"}) {
+    EXPECT_EQ(raw(w, Ask{.path = path, .headers = {"Host: localhost"}}.text()).status, 400) << path;
+    EXPECT_EQ(raw(w, "GET " + std::string(path) + " HTTP/1.1\r\n\r\n").status, 400) << path;
+  }
+}
+
+// They come from a kubelet that knows the pod's address, or from HTTP/1.0; and they reveal nothing.
+TEST(Front, AProbeMayAskByAnyName) {
+  World w;
+  EXPECT_EQ(w.ask({.path = "/livez", .host = "10.1.2.3:9920"}).status, 200);
+  EXPECT_EQ(w.ask({.path = "/readyz", .host = "pod.example"}).status, 200);
+  EXPECT_EQ(raw(w, "GET /readyz HTTP/1.0\r\n\r\n").status, 200);
+  EXPECT_EQ(raw(w, "GET /v1/session HTTP/1.0\r\n\r\n").status, 403);
+}
+
+// Who rebinds a name in DNS needs a name.
+TEST(Front, WhereItListensOnAllAddressesEachOfThemIsItsHost) {
+  const auto ours = [](const char* listen, const char* host) {
+    Request request;
+    request.host = host;
+    return wrong_site(request, own_hosts(parse_listen(listen), {})).empty();
+  };
+  for (const char* const all : {"0.0.0.0:1", "[::]:1", "[0::0]:1"}) {
+    for (const char* const host : {"10.1.2.3", "10.1.2.3:9920", "[fd00::7]:9920", "localhost:1"})
+      EXPECT_TRUE(ours(all, host)) << all << ' ' << host;
+    for (const char* const host :
+         {"evil.example", "10.1.2.3.evil.example", "10.1", "[fd00::7", "fd00::7", ""})
+      EXPECT_FALSE(ours(all, host)) << all << ' ' << host;
+  }
+  EXPECT_FALSE(ours("127.0.0.1:1", "10.1.2.3"));
+  EXPECT_FALSE(ours("10.1.2.4:1", "10.1.2.3"));
+}
+
+TEST(Front, ATargetMayNameItsHost) {
+  World w;
+  const auto status = [&](const std::string& target, const std::string& host) {
+    return w.ask({.path = target, .host = host}).status;
+  };
+  EXPECT_EQ(status("http://127.0.0.1:9920/v1/snapshot", "127.0.0.1:9920"), 200);
+  EXPECT_EQ(status("HTTPS://localhost/v1/history?seconds=5", "elsewhere.example"),
+            200);  // Host is passed over
+  EXPECT_EQ(status("http://localhost", "localhost"), 302);
+  EXPECT_EQ(status("http://localhost?x", "localhost"), 302);
+  EXPECT_EQ(status("http://evil.example/v1/snapshot", "localhost"), 403);
+  EXPECT_EQ(status("http://localhost@evil.example/v1/snapshot", "localhost"), 403);
+  for (const char* const target : {"ftp://localhost/v1/snapshot", "http:/v1/snapshot", "v1/snapshot", "*"})
+    EXPECT_EQ(status(target, "localhost"), 400) << target;
 }
 
 TEST(Front, NonsenseIsSurvived) {

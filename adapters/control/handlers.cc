@@ -65,6 +65,21 @@ Entry audit_entry(const Request& r, std::string kind, std::string bulkhead) {
           .request = r.id};
 }
 
+void tell_reload(Entry& entry, const std::string& file, const ConfigPlan& plan) {
+  entry.after = plan.revision;
+  if (plan.errors.empty()) {
+    entry.kind = "reload";
+    entry.text = "loaded " + file + ", " + std::to_string(plan.changes.size()) + " changes";
+    return;
+  }
+  const Diagnostic& first = plan.errors.front();
+  entry.kind = "reload_failed";
+  entry.result = "failed";
+  entry.text = file;
+  if (first.line != 0) entry.text += ':' + std::to_string(first.line) + ':' + std::to_string(first.column);
+  entry.text += ": " + (first.pointer.empty() ? "" : first.pointer + ": ") + first.message;
+}
+
 Response with_etag(Response response, std::string etag) {
   response.headers.emplace_back("ETag", std::move(etag));
   return response;

@@ -21,6 +21,7 @@ Body body_of(const BodySpec& spec, const Request& r);
 
 std::string transport(const Request& r);  // "unix" or "tcp"
 Entry audit_entry(const Request& r, std::string kind, std::string bulkhead);
+void tell_reload(Entry& entry, const std::string& file, const ConfigPlan& plan);
 Response with_etag(Response response, std::string etag);
 // Is the tag in the list of an If-Match or If-None-Match? "*" is every tag.
 bool is_among(std::string_view tags, std::string_view etag);

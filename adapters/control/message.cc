@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/suggest.h"
+
 namespace bulkhead::control {
 namespace json = boost::json;
 namespace {
@@ -175,6 +177,15 @@ Response respond(const Problem& problem, std::uint64_t request) {
       respond(text_of(to_json(problem, request)) + '\n', "application/problem+json", problem.status);
   response.headers = problem.headers;
   return response;
+}
+
+Problem not_known(std::string_view what, std::string_view name, const std::vector<std::string>& known,
+                  std::string_view list) {
+  const std::string close = base::suggest(name, known);
+  return {.status = 404,
+          .type = "not_found",
+          .detail = "there is no " + std::string(what) + " \"" + std::string(name) + "\"; " +
+                    (close.empty() ? std::string(list) : "did you mean \"" + close + "\"?")};
 }
 
 bool parse_target(std::string_view target, Request& request) {

@@ -29,6 +29,7 @@ struct Request {
   std::string host, origin, fetch_site, authorization, content_type, content_encoding, if_match,
       if_none_match, accept;
   std::string body;
+  std::string malformed;  // not empty: why it is no request
   Caller caller;
   std::uint64_t id = 0;
 
@@ -64,6 +65,10 @@ Response respond(const boost::json::object& body, unsigned status = 200);
 Response respond(std::string body, std::string type, unsigned status = 200);
 Response respond(const Problem& problem, std::uint64_t request);
 boost::json::object to_json(const Problem& problem, std::uint64_t request);
+
+// 404, with the name that may have been meant, or else where all are listed.
+Problem not_known(std::string_view what, std::string_view name, const std::vector<std::string>& known,
+                  std::string_view list);
 
 // Splits "/v1/overrides/a%2Fb?dry_run=true" into segments and query. False: not a path of ours, or badly encoded.
 bool parse_target(std::string_view target, Request& request);

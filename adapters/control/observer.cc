@@ -4,7 +4,6 @@
 #include <boost/json/array.hpp>
 #include <cmath>
 
-#include "base/suggest.h"
 #include "bulkhead/config.h"
 
 namespace bulkhead::control {
@@ -182,7 +181,7 @@ void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
   const bool fullest = entry.now.gate.in_flight >= row.peak;
   Sample sample{.used = fullest ? entry.now.gate.in_flight : row.peak,
                 .limit = fullest ? entry.now.gate.max_concurrent : row.peak_limit,
-                .configured = entry.configured.max_concurrent,
+                .configured = configured_limit(entry),
                 .queue = std::max(row.peak_waiting, entry.now.gate.waiting)};
   // It was full for a moment, even if no glance saw it.
   if (!first && entry.now.gate.saturated > row.saturated) sample.used = std::max(sample.used, sample.limit);
@@ -214,6 +213,11 @@ void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
     ++row.since_seq;
   }
   tell_changes(entry, row);
+}
+
+// As the file has it, whatever operators have made of it.
+std::uint32_t Observer::configured_limit(const RegistrySnapshot::Entry& entry) const {
+  return changes_.replaced_limit(entry.name).value_or(entry.configured.max_concurrent);
 }
 
 void Observer::second() {
@@ -262,7 +266,7 @@ json::object Observer::entry_json(const RegistrySnapshot& all, const RegistrySna
                  {"borrowed", borrowed},
                  {"lent", lent},
                  {"limit", now.gate.max_concurrent},
-                 {"configured_limit", entry.configured.max_concurrent},
+                 {"configured_limit", configured_limit(entry)},
                  {"queue", now.gate.waiting},
                  {"queue_limit", now.gate.max_queue}};
   if (!entry.tenants.empty()) {
@@ -324,7 +328,8 @@ json::object Observer::frame_json(const RegistrySnapshot& all, const std::vector
     revision = status.revision;
     config["file"] = options_.config.path;
     config["state"] = !status.valid ? "invalid" : overrides > 0 ? "drift" : "in_sync";
-    if (!status.valid) config["error"] = status.error;
+    // Where and what; the lines after that show it in the file, for a terminal.
+    if (!status.valid) config["error"] = status.error.substr(0, status.error.find('\n'));
   }
   json::object o{{"seq", seq_},
                  {"time", unix_seconds(now)},
@@ -389,11 +394,7 @@ json::object Observer::bulkhead(std::string_view name) const {
   if (entry == all.bulkheads.end()) {
     std::vector<std::string> known;
     for (const auto& e : all.bulkheads) known.push_back(e.name);
-    const std::string close = base::suggest(name, known);
-    throw Problem{.status = 404,
-                  .type = "not_found",
-                  .detail = "there is no bulkhead \"" + std::string(name) + '"' +
-                            (close.empty() ? "" : "; did you mean \"" + close + "\"?")};
+    throw not_known("bulkhead", name, known, "GET /v1/bulkheads lists them");
   }
   json::object o = entry_json(all, *entry);
   o["settings"] = settings_json(*entry);

@@ -69,6 +69,7 @@ class Observer {
   void observe(const RegistrySnapshot::Entry& entry, Row& row);
   void tell_changes(const RegistrySnapshot::Entry& entry, Row& row);
   boost::json::object entry_json(const RegistrySnapshot& all, const RegistrySnapshot::Entry& entry) const;
+  std::uint32_t configured_limit(const RegistrySnapshot::Entry& entry) const;
   boost::json::array settings_json(const RegistrySnapshot::Entry& entry) const;
   boost::json::object frame_json(const RegistrySnapshot& all, const std::vector<Entry>& events) const;
   boost::json::object row_json(const std::string& name, const Row& row, std::size_t count, std::size_t step,

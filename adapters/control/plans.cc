@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "changes.h"
+#include "config/values.h"
 
 namespace bulkhead::control {
 namespace json = boost::json;
@@ -12,10 +13,8 @@ std::string arrow(std::string_view what, std::uint32_t from, std::uint32_t to) {
 }
 
 std::string duration_text(std::chrono::nanoseconds d) {
-  const auto s = std::chrono::duration_cast<std::chrono::seconds>(d).count();
-  if (s > 0 && s % 3600 == 0) return std::to_string(s / 3600) + " h";
-  if (s > 0 && s % 60 == 0) return std::to_string(s / 60) + " m";
-  return std::to_string(s) + " s";
+  std::string text = config::show_duration(d);
+  return text.insert(text.find_first_not_of("0123456789"), " ");
 }
 
 std::string calls(std::uint32_t n, std::string_view adjective) {
@@ -48,8 +47,7 @@ Problem conflict(std::string detail) {
 
 json::object Changes::state_of(ChangeKind kind, Bulkhead& bulkhead) {
   const BulkheadSnapshot s = bulkhead.snapshot();
-  if (kind == ChangeKind::size)
-    return {{"limit", bulkhead.options().max_concurrent}, {"queue", s.gate.max_queue}};
+  if (kind == ChangeKind::size) return {{"limit", s.gate.max_concurrent}, {"queue", s.gate.max_queue}};
   if (kind == ChangeKind::drain) return {{"draining", s.draining}};
   if (!s.breaker) return {{"mode", nullptr}, {"state", nullptr}};
   return {{"mode", to_string(s.breaker->mode)}, {"state", to_string(s.breaker->state)}};
@@ -66,14 +64,15 @@ void Changes::plan_size(Change& change, const Wish& wish, Bulkhead& bulkhead, co
     throw conflict("the limit of \"" + wish.name + "\" is moved by its adaptive limiter, between floor " +
                    std::to_string(o.adaptive->floor) + " and ceiling " + std::to_string(o.adaptive->ceiling) +
                    ": change these in the file");
-  const std::uint32_t base_limit = now && now->base_limit ? *now->base_limit : o.max_concurrent;
+  const bool moved = o.gate || o.adaptive;  // by others: then it is what it is
+  const std::uint32_t base_limit = now && now->base_limit && !moved ? *now->base_limit : gate.max_concurrent;
   const std::uint32_t base_queue = now && now->base_queue ? *now->base_queue : gate.max_queue;
   const std::uint32_t limit = wish.set && wish.limit ? *wish.limit : base_limit;
   const std::uint32_t queue = wish.set && wish.queue ? *wish.queue : base_queue;
   change.after = {{"limit", limit}, {"queue", queue}};
-  if (limit != o.max_concurrent) {
-    change.effects.push_back(limit_effect(o.max_concurrent, limit, gate));
-    change.text = arrow("limit", o.max_concurrent, limit);
+  if (limit != gate.max_concurrent) {
+    change.effects.push_back(limit_effect(gate.max_concurrent, limit, gate));
+    change.text = arrow("limit", gate.max_concurrent, limit);
   }
   if (queue != gate.max_queue) {
     change.effects.push_back(queue_effect(gate.max_queue, queue, gate));

@@ -16,7 +16,10 @@ Response render(Core& core, MetricsFormat format) {
                                 .revision = status.revision,
                                 .source = core.options.config.path};
   }
-  core.metrics.render(core.page, core.plant.snapshot(), format, extras);
+  RegistrySnapshot all = core.plant.snapshot();
+  for (auto& entry : all.bulkheads)  // an override is no configuration
+    if (const auto limit = core.changes.replaced_limit(entry.name)) entry.configured.max_concurrent = *limit;
+  core.metrics.render(core.page, all, format, extras);
   return respond(core.page, std::string(content_type(format)));
 }
 

@@ -73,7 +73,7 @@ const std::vector<Route>& routes();
 
 // The route of a request. Throws a Problem: 404, or 405 with those that are allowed.
 const Route& find_route(const Request& request);
-// May this caller? Throws a Problem, and tells the journal.
+// May this caller? Without a route: know that there is none. Throws a Problem, and tells the journal.
 void check_access(Core& core, const Route* route, const Request& request);
 // Calls the handler; whatever it throws becomes an answer.
 Response handle(Core& core, const Route& route, const Request& request) noexcept;

@@ -32,6 +32,7 @@
 #include <thread>
 
 #include "front.h"
+#include "handlers.h"
 #include "sockets.h"
 
 namespace bulkhead::control {
@@ -158,14 +159,8 @@ class Server::Impl {
   void reloaded(const ConfigPlan& plan, std::string_view actor) {
     std::promise<void> done;
     asio::post(*worker_, [&] {
-      Entry entry{.kind = plan.errors.empty() ? "reload" : "reload_failed",
-                  .actor = std::string(actor),
-                  .audit = true,
-                  .action = "reload"};
-      entry.text = plan.errors.empty() ? std::to_string(plan.changes.size()) + " changes"
-                                       : plan.errors.front().message;
-      entry.result = plan.errors.empty() ? "ok" : "failed";
-      entry.after = plan.revision;
+      Entry entry{.actor = std::string(actor), .audit = true, .action = "reload"};
+      tell_reload(entry, core_.options.config.path, plan);
       core_.journal.add(std::move(entry));
       if (plan.errors.empty()) core_.reconcile();
       core_.changed = true;

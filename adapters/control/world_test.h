@@ -1,6 +1,7 @@
 // world_test.h - a control plane over a few real bulkheads, and ways to ask it.
 #pragma once
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -41,6 +42,7 @@ struct World {
         << "# for tests\nvera viewer " << sha256_hex("v") << "\nolga operator " << sha256_hex("o")
         << "\nann admin " << sha256_hex("a") << " 2999-01-01T00:00:00Z\nold admin " << sha256_hex("x")
         << " 2020-01-01T00:00:00Z\n";
+    std::filesystem::permissions(options.tokens_file, std::filesystem::perms(0600));  // whatever the umask
   }
   ~World() { server.reset(); }
   void add(const BulkheadOptions& o) {
