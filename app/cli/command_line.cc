@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -60,9 +61,14 @@ std::string explain_unknown(CLI::App& app, const std::string& word) {
 
 int explain(CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
-    if (const auto unknown = app.remaining(true); !unknown.empty())
-      what = explain_unknown(app, unknown.front());
+  const std::vector<std::string> left = app.remaining(true);
+  // An unknown option comes first: what is missing, or wrong, may be what it was meant for.
+  const auto option =
+      std::ranges::find_if(left, [](const std::string& word) { return word.starts_with("-"); });
+  if (option != left.end()) {
+    what = explain_unknown(app, *option);
+  } else if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    if (!left.empty()) what = explain_unknown(app, left.front());
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
     what = what.substr(0, what.find(':')) + " needs a value";
   }

@@ -124,6 +124,13 @@ class Mistakes(unittest.TestCase):
         self.check(["demo", "--secnds", "5"], 'unknown option "--secnds"; did you mean "--seconds"?', "bulkhead demo --help")
         self.check(["demo", "--secnds=5"], 'did you mean "--seconds"?')
 
+    def test_an_unknown_option_comes_before_what_is_missing_or_wrong(self):
+        self.check(["set", "db", "--limt", "3"], 'unknown option "--limt"; did you mean "--limit"?')
+        self.check(["set", "--limt", "3"], 'did you mean "--limit"?')
+        self.check(["breaker", "--fro", "3m", "open", "db"], 'did you mean "--for"?')
+        self.check(["check", "--strictly"], 'did you mean "--strict"?')
+        self.check(["set", "db", "--limit", "3"], "--reason is required")
+
     def test_an_option_in_the_wrong_place_names_the_right_one(self):
         self.check(["--json"], 'did you mean "bulkhead demo --json"?')
 
