@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <cerrno>
 #include <charconv>
@@ -79,6 +81,11 @@ void make_printable(boost::json::value& value, bool lines) {
   }
 }
 
+bool is_socket(const std::string& path) {
+  struct stat found{};
+  return ::stat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode);
+}
+
 std::string header(std::string_view head, std::string_view name) {
   const std::size_t at = head.find(fmt::format("\r\n{}: ", name));
   if (at == std::string_view::npos) return "";
@@ -107,17 +114,25 @@ Admin Admin::at(const std::string& where, const std::string& token) {
   if (admin.where_.empty())
     admin.where_ = ::access(std::string(kUsualSocket).c_str(), F_OK) == 0 ? kUsualSocket : kUsualUrl;
   std::string_view rest = admin.where_;
-  if (rest.starts_with("unix:")) rest.remove_prefix(5);
-  if (rest.starts_with('/') || rest.starts_with('.')) {
+  admin.tls_ = rest.starts_with("https://");
+  if (!admin.tls_ && !rest.starts_with("http://")) {
+    const bool looks_like_one = rest.find('/') != rest.npos && rest.find("://") == rest.npos;
+    const bool path = rest.starts_with("unix:") || looks_like_one || is_socket(admin.where_);
+    if (rest.starts_with("unix:")) rest.remove_prefix(5);
+    if (!path || rest.empty())
+      throw std::invalid_argument(fmt::format(
+          "--admin \"{}\" is not a path, unix:PATH, http://host:port or https://host:port", admin.where_));
     admin.socket_path_ = rest;
     return admin;
   }
-  admin.tls_ = rest.starts_with("https://");
-  if (!admin.tls_ && !rest.starts_with("http://"))
-    throw std::invalid_argument(fmt::format(
-        "--admin \"{}\" is not a path, unix:PATH, http://host:port or https://host:port", admin.where_));
   rest.remove_prefix(admin.tls_ ? 8 : 7);
-  rest = rest.substr(0, rest.find('/'));
+  rest = rest.substr(0, rest.find_first_of("?#"));
+  const std::size_t slash = std::min(rest.find('/'), rest.size());
+  admin.prefix_ = rest.substr(slash);
+  while (admin.prefix_.ends_with('/')) admin.prefix_.pop_back();
+  if (admin.prefix_.ends_with("/ui"))
+    admin.prefix_.resize(admin.prefix_.size() - 3);  // the dashboard's address
+  rest = rest.substr(0, slash);
   const std::size_t colon = rest.rfind(':');
   const std::size_t bracket = rest.rfind(']');
   const bool has_port =
@@ -149,7 +164,7 @@ Reply Admin::ask(const Question& q) const {
   const bool local = !socket_path_.empty();
   std::string text =
       fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: application/json\r\n", q.method,
-                  q.path, local ? "localhost" : host_ + ':' + port_);
+                  prefix_ + q.path, local ? "localhost" : host_ + ':' + port_);
   if (!token_.empty() && !local) text += fmt::format("Authorization: Bearer {}\r\n", token_);
   if (!q.if_match.empty()) text += fmt::format("If-Match: {}\r\n", q.if_match);
   if (!q.body.empty())

@@ -34,7 +34,8 @@ struct Reply {
 
 class Admin {
  public:
-  // `where`: a path, "unix:PATH", "http://host:port" or https; "": as above. std::invalid_argument if it is none of these.
+  // `where`: a path, "unix:PATH", "http://host:port" or https, perhaps with a prefix behind it, or the dashboard's address;
+  // "": as above. std::invalid_argument if it is none of these.
   static Admin at(const std::string& where, const std::string& token);
 
   Reply ask(const Question& question) const;
@@ -45,7 +46,7 @@ class Admin {
   std::string send(const std::string& request, std::string& trouble) const;
 
   bool tls_ = false;
-  std::string where_, socket_path_, host_, port_, token_;
+  std::string where_, socket_path_, host_, port_, prefix_, token_;
 };
 
 // "a/b c" as a part of a path.

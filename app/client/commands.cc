@@ -52,7 +52,7 @@ int status(const ClientOptions& o) {
                        view.config, view.error.empty() ? "" : " (" + view.error + ")");
   for (const std::string& line : table(style, view.rows, columns)) text += line + '\n';
   if (view.rows.empty()) text += "There is no bulkhead yet.\n";
-  for (const std::string& line : pool_table(style, view.pools)) text += line + '\n';
+  for (const std::string& line : pool_table(style, view.pools, columns)) text += line + '\n';
   const json::value one = reply.json();
   if (!o.name.empty())
     for (const json::value& s : one.at("settings").as_array())
@@ -272,7 +272,7 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
     c.add_flag("--dry-run", o_.dry_run, "Tell what it would do, and do nothing");
   };
   const auto duration = [this](CLI::App& c) {
-    c.add_option("--for", o_.duration, "When it ends by itself: 90s, 15m, 2h; at most 24h")
+    c.add_option("--for", o_.duration, "When it ends by itself: 90s, 15m, 1h30m; at most 24h")
         ->type_name("TIME")
         ->capture_default_str();
   };
@@ -309,13 +309,7 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       "--reason \"provider is down\"\n"
       "  bulkhead breaker auto payments",
       [=, this](CLI::App& c) {
-        c.add_option("ACTION", o_.action, "open, close or auto")
-            ->required()
-            ->check([](const std::string& text) {
-              return text == "open" || text == "close" || text == "auto"
-                         ? std::string()
-                         : '"' + text + "\" is not open, close or auto";
-            });
+        one_of(c, "ACTION", o_.action, {"open", "close", "auto"})->required();
         name(c);
         duration(c);
         why(c, false);
@@ -346,9 +340,7 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       "slow-analytics on",
       [=, this](CLI::App& c) {
         auto* const which = c.add_option("NAME", o_.name, "Of the switch; without it: which there are");
-        c.add_option("STATE", o_.action, "on or off")->needs(which)->check([](const std::string& text) {
-          return text == "on" || text == "off" ? std::string() : '"' + text + "\" is not on or off";
-        });
+        one_of(c, "STATE", o_.action, {"on", "off"})->needs(which);
         why(c, false);
       },
       [this] {
@@ -376,14 +368,8 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
 
   CLI::App* const complete = app.add_subcommand(
       "completion", "Completion for a shell\n\nExamples:\n  source <(bulkhead completion bash)");
-  complete->add_option("SHELL", o_.shell, "bash, zsh or fish")
-      ->required()
-      ->check([](const std::string& text) {
-        return text == "bash" || text == "zsh" || text == "fish" ? std::string()
-                                                                 : '"' + text + "\" is not bash, zsh or fish";
-      });
-  print(*complete,
-        [this] { return std::pair{completion(app_, o_.shell), json::object{{"shell", o_.shell}}}; });
+  one_of(*complete, "SHELL", o_.shell, {"bash", "zsh", "fish"})->required();
+  print(*complete, [this] { return std::pair{completion(), json::object{{"shell", o_.shell}}}; });
   print(*app.add_subcommand("man", "The manual page\n\nExamples:\n  bulkhead man | man -l -"),
         [this] { return std::pair{cli::manual(app_, version_), json::object{{"page", "bulkhead(1)"}}}; });
   print(*app.add_subcommand("version", "Print the version"), [this] {
@@ -406,6 +392,17 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
     const std::string full = app_.get_name() + (o_.name.empty() ? "" : ' ' + o_.name);
     return std::pair{of.get_formatter()->make_help(&of, full, CLI::AppFormatMode::Normal),
                      json::object{{"command", o_.name}}};
+  });
+}
+
+CLI::Option* Commands::one_of(CLI::App& command, const char* name, std::string& to,
+                              const std::vector<std::string>& words) {
+  const std::string all =
+      fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
+  CLI::Option* const option = command.add_option(name, to, all);
+  words_[option] = fmt::format("{}", fmt::join(words, " "));
+  return option->check([words, all](const std::string& text) {
+    return std::ranges::count(words, text) > 0 ? std::string() : fmt::format("\"{}\" is not {}", text, all);
   });
 }
 
@@ -455,36 +452,53 @@ int Commands::run() const {
   return -1;
 }
 
-std::string completion(const CLI::App& app, const std::string& shell) {
-  std::string names, cases;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names += (names.empty() ? "" : " ") + command->get_name();
+// zsh runs bash's.
+std::string Commands::completion() const {
+  const auto commands = app_.get_subcommands([](const CLI::App*) { return true; });
+  const auto options_of = [](const CLI::App& app) {
     std::string options;
-    for (const CLI::Option* option : command->get_options())
-      for (const std::string& name : option->get_lnames()) options += " --" + name;
-    const std::string about = command->get_description().substr(0, command->get_description().find('\n'));
-    if (shell == "fish") {
-      cases += fmt::format("complete -c bulkhead -f -n __fish_use_subcommand -a {} -d '{}'\n",
-                           command->get_name(), about);
-      for (const CLI::Option* option : command->get_options())
-        for (const std::string& name : option->get_lnames())
-          cases += fmt::format("complete -c bulkhead -n '__fish_seen_subcommand_from {}' -l {}\n",
-                               command->get_name(), name);
-    } else {
-      cases += fmt::format("    {}) words=\"{}\" ;;\n", command->get_name(),
-                           options.substr(options.empty() ? 0 : 1));
+    for (const CLI::Option* option : app.get_options())
+      for (const std::string& name : option->get_lnames()) options += (options.empty() ? "--" : " --") + name;
+    return options;
+  };
+  std::string names;
+  for (const CLI::App* command : commands) names += (names.empty() ? "" : " ") + command->get_name();
+  std::string options, arguments, fish;
+  for (const CLI::App* command : commands) {
+    const std::string& name = command->get_name();
+    const std::string about = command->get_description();
+    options += fmt::format("    {}) options=\"{}\" ;;\n", name, options_of(*command));
+    fish += fmt::format("complete -c bulkhead -f -n __fish_use_subcommand -a {} -d '{}'\n", name,
+                        about.substr(0, about.find('\n')));
+    int place = 1;  // in the line
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& word : option->get_lnames())
+        fish += fmt::format("complete -c bulkhead -n '__fish_seen_subcommand_from {}' -l {}\n", name, word);
+      if (!option->get_positional()) continue;
+      ++place;
+      const bool file = option->get_name(true) == "FILE", of_commands = option->get_name(true) == "COMMAND";
+      const auto known = words_.find(option);
+      if (!file && !of_commands && known == words_.end()) continue;
+      const std::string words = of_commands ? names : file ? "" : known->second;
+      arguments += fmt::format("    {}:{}) words=\"{}\" ;;\n", name, place, words);
+      if (!file)
+        fish +=
+            fmt::format("complete -c bulkhead -f -n '__fish_seen_subcommand_from {}' -a '{}'\n", name, words);
     }
   }
-  if (shell == "fish") return cases;
+  if (o_.shell == "fish") return fish + "complete -c bulkhead -n __fish_use_subcommand -l help -l version\n";
   const std::string script = fmt::format(
       "_bulkhead() {{\n"
-      "  local current=${{COMP_WORDS[COMP_CWORD]}} words=\"\"\n"
-      "  if ((COMP_CWORD == 1)); then words=\"{}\"; else case ${{COMP_WORDS[1]}} in\n{}  esac; fi\n"
+      "  local current=${{COMP_WORDS[COMP_CWORD]}} words=\"\" options=\"{}\"\n"
+      "  ((COMP_CWORD == 1)) || case ${{COMP_WORDS[1]}} in\n{}  esac\n"
+      "  case ${{COMP_WORDS[1]}}:$COMP_CWORD in\n    *:1) words=\"{}\" ;;\n{}    *) words=$options ;;\n  "
+      "esac\n"
+      "  [[ $current != -* ]] || words=$options\n"
       "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
       "  [[ $current == -* || ${{#COMPREPLY[@]}} -gt 0 ]] || COMPREPLY=($(compgen -f -- \"$current\"))\n"
       "}}\ncomplete -F _bulkhead bulkhead\n",
-      names, cases);
-  return shell == "bash" ? script : "autoload -U +X bashcompinit && bashcompinit\n" + script;
+      options_of(app_), options, names, arguments);
+  return o_.shell == "bash" ? script : "autoload -U +X bashcompinit && bashcompinit\n" + script;
 }
 
 }  // namespace bulkhead::client

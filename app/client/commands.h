@@ -3,13 +3,15 @@
 
 #include <boost/json/object.hpp>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace bulkhead::client {
 
@@ -37,10 +39,16 @@ class Commands {
 
   void print(CLI::App& command, std::function<std::pair<std::string, boost::json::object>()> what);
 
+  // An argument that has to be one of these words.
+  CLI::Option* one_of(CLI::App& command, const char* name, std::string& to,
+                      const std::vector<std::string>& words);
+  std::string completion() const;
+
   ClientOptions o_;
   std::string version_;
   CLI::App& app_;
   std::vector<std::pair<CLI::App*, std::function<int()>>> commands_;
+  std::map<const CLI::Option*, std::string> words_;  // for completion
 };
 
 class Admin;
@@ -48,6 +56,5 @@ struct Reply;
 // Tells what went wrong, also as JSON if that is asked for; gives the exit code.
 int failed(const ClientOptions& options, const Reply& reply, const Admin& admin);
 int run_top(const ClientOptions& options);
-std::string completion(const CLI::App& app, const std::string& shell);
 
 }  // namespace bulkhead::client

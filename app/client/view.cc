@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <stdexcept>
 
 namespace bulkhead::client {
@@ -139,11 +140,64 @@ struct Column {
   bool left;
   int dropped;  // when it gets narrow: 1 goes first, 0 never
 };
-constexpr Column kColumns[] = {{"BULKHEAD", 18, true, 0}, {"STATE", 9, true, 0},  {"", 10, true, 4},
-                               {"RUNNING", 9, false, 0},  {"LINE", 8, false, 0},  {"CALLS/S", 8, false, 0},
-                               {"REJ/S", 7, false, 0},    {"REJ %", 6, false, 3}, {"WAIT P99", 9, false, 2},
-                               {"P50", 8, false, 2},      {"P99", 8, false, 0},   {"BREAKER", 13, true, 1},
+constexpr Column kColumns[] = {{"BULKHEAD", 8, true, 0}, {"STATE", 9, true, 0},  {"", 10, true, 4},
+                               {"RUNNING", 9, false, 0}, {"LINE", 8, false, 8},  {"CALLS/S", 8, false, 7},
+                               {"REJ/S", 7, false, 9},   {"REJ %", 6, false, 3}, {"WAIT P99", 9, false, 2},
+                               {"P50", 8, false, 2},     {"P99", 8, false, 6},   {"BREAKER", 13, true, 1},
                                {"OVERRIDE", 24, true, 5}};  // the last one gets what is left
+constexpr Column kPoolColumns[] = {
+    {"POOL", 8, true, 0},      {"KIND", 9, true, 3},      {"IN USE", 9, false, 0},
+    {"IDLE", 6, false, 4},     {"OPENING", 8, false, 1},  {"WAITING", 8, false, 5},
+    {"FAILURES", 9, false, 6}, {"WAIT P99", 9, false, 2}, {"OLDEST USE", 11, false, 1}};
+
+// Columns side by side: the first as wide as its names, the others as far as there is room for them.
+class Layout {
+ public:
+  Layout(std::span<const Column> columns, std::size_t room) : columns_(columns), room_(room) {
+    for (const Column& c : columns) widths_.push_back(c.width);
+  }
+
+  void name(std::string_view text) {
+    widths_[0] = std::max(widths_[0], std::min<std::size_t>(cli::width(text), 32));
+  }
+  void drop(std::size_t column) { widths_[column] = 0; }
+  void fit() {
+    for (int drop = 1; drop <= 9 && total() > room_; ++drop)
+      for (std::size_t i = 0; i < widths_.size(); ++i)
+        if (columns_[i].dropped == drop) widths_[i] = 0;
+    if (total() > room_) widths_[0] -= std::min(widths_[0] - columns_[0].width, total() - room_);
+  }
+  void widen_last() {
+    if (widths_.back() > 0 && total() < room_) widths_.back() += room_ - total();
+  }
+
+  std::string heading() const {
+    std::vector<std::string> names;
+    for (const Column& c : columns_) names.emplace_back(c.name);
+    return line(names);
+  }
+  std::string line(const std::vector<std::string>& cells) const {
+    std::string out = " ";
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (widths_[i] == 0) continue;
+      const std::string cell = cli::clip(cells[i], widths_[i]);
+      out += (columns_[i].left ? cli::pad_right(cell, widths_[i]) : cli::pad_left(cell, widths_[i])) + ' ';
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    return cli::clip(out, room_);
+  }
+
+ private:
+  std::size_t total() const {
+    std::size_t sum = 0;  // each has a space before it, and the last one none behind it
+    for (const std::size_t w : widths_) sum += w > 0 ? w + 1 : 0;
+    return sum;
+  }
+
+  const std::span<const Column> columns_;
+  const std::size_t room_;
+  std::vector<std::size_t> widths_;  // 0: it is not shown
+};
 
 Paint state_paint(std::string_view state) {
   if (state == "ok") return Paint::green;
@@ -162,7 +216,8 @@ View read_view(const value& snapshot) {
   if (const value* const config = member(snapshot, "config")) {
     view.config = text(*config, "state");
     view.file = text(*config, "file");
-    view.error = text(*config, "error");
+    view.error = text(*config, "error");  // perhaps with the line it is about, and a caret under it
+    view.error.erase(std::min(view.error.find('\n'), view.error.size()));
   }
   const value* const bulkheads = member(snapshot, "bulkheads");
   if (!bulkheads || !bulkheads->is_array())
@@ -200,56 +255,29 @@ void sort_rows(std::vector<Row>& rows, SortBy sort) {
 
 std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& rows, std::size_t columns,
                                std::size_t selected) {
-  std::size_t name_width = 8;
-  bool any_override = false, any_breaker = false;
-  for (const Row& row : rows) {
-    name_width = std::max(name_width, std::min<std::size_t>(cli::width(row.name), 32));
-    any_override |= !row.override.empty();
-    any_breaker |= row.has_breaker;
-  }
-  std::vector<std::size_t> widths;
-  for (const Column& c : kColumns) widths.push_back(c.width);
-  widths[0] = name_width;
-  if (!any_override) widths[12] = 0;
-  if (!any_breaker) widths[11] = 0;
-  const auto total = [&] {
-    std::size_t sum = 1;
-    for (const std::size_t w : widths) sum += w > 0 ? w + 1 : 0;
-    return sum;
-  };
-  for (int drop = 1; drop <= 5 && total() > columns; ++drop)
-    for (std::size_t i = 0; i < widths.size(); ++i)
-      if (kColumns[i].dropped == drop) widths[i] = 0;
-  if (widths[12] > 0 && total() < columns) widths[12] += columns - total();
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::string out = " ";
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      if (widths[i] == 0) continue;
-      const std::string cell = cli::clip(cells[i], widths[i]);
-      out += (kColumns[i].left ? cli::pad_right(cell, widths[i]) : cli::pad_left(cell, widths[i])) + ' ';
-    }
-    out.erase(out.find_last_not_of(' ') + 1);
-    return out;
-  };
-  std::vector<std::string> lines, heading;
-  for (const Column& c : kColumns) heading.emplace_back(c.name);
-  lines.push_back(cli::paint(style, Paint::bold, line(heading)));
+  Layout layout(kColumns, columns);
+  for (const Row& row : rows) layout.name(row.name);
+  if (std::ranges::all_of(rows, [](const Row& row) { return row.override.empty(); })) layout.drop(12);
+  if (std::ranges::none_of(rows, &Row::has_breaker)) layout.drop(11);
+  layout.fit();
+  layout.widen_last();
+  std::vector<std::string> lines{cli::paint(style, Paint::bold, layout.heading())};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Row& r = rows[i];
     const Paint load = r.utilization() >= 1     ? Paint::red
                        : r.utilization() >= 0.8 ? Paint::yellow
                                                 : Paint::green;
     std::string text =
-        line({cli::paint(style, r.criticality == "critical" ? Paint::bold : Paint::none, r.name),
-              cli::paint(style, state_paint(r.state), r.state),
-              cli::paint(style, load, cli::bar(style, std::min(1.0, r.utilization()), 10)),
-              fmt::format("{}/{}", r.in_flight, r.limit), fmt::format("{}/{}", r.waiting, r.max_queue),
-              fmt::format("{:.1f}", r.rate),
-              cli::paint(style, r.rejected_rate > 0 ? Paint::red : Paint::dim,
-                         fmt::format("{:.1f}", r.rejected_rate)),
-              fmt::format("{:.1f}", 100 * r.rejected_share()), seconds(style, r.wait_p99),
-              seconds(style, r.service_p50), seconds(style, r.service_p99),
-              r.breaker.empty() ? "-" : r.breaker, cli::paint(style, Paint::yellow, r.override)});
+        layout.line({cli::paint(style, r.criticality == "critical" ? Paint::bold : Paint::none, r.name),
+                     cli::paint(style, state_paint(r.state), r.state),
+                     cli::paint(style, load, cli::bar(style, std::min(1.0, r.utilization()), 10)),
+                     fmt::format("{}/{}", r.in_flight, r.limit), fmt::format("{}/{}", r.waiting, r.max_queue),
+                     fmt::format("{:.1f}", r.rate),
+                     cli::paint(style, r.rejected_rate > 0 ? Paint::red : Paint::dim,
+                                fmt::format("{:.1f}", r.rejected_rate)),
+                     fmt::format("{:.1f}", 100 * r.rejected_share()), seconds(style, r.wait_p99),
+                     seconds(style, r.service_p50), seconds(style, r.service_p99),
+                     r.breaker.empty() ? "-" : r.breaker, cli::paint(style, Paint::yellow, r.override)});
     if (i == selected)
       text = (style.colour ? cli::paint(style, Paint::inverse, ">") : std::string(">")) + text.substr(1);
     lines.push_back(std::move(text));
@@ -257,26 +285,18 @@ std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& 
   return lines;
 }
 
-std::vector<std::string> pool_table(const cli::Style& style, const std::vector<PoolRow>& pools) {
+std::vector<std::string> pool_table(const cli::Style& style, const std::vector<PoolRow>& pools,
+                                    std::size_t columns) {
   if (pools.empty()) return {};
-  std::size_t name_width = 8;
-  for (const PoolRow& p : pools)
-    name_width = std::max(name_width, std::min<std::size_t>(cli::width(p.name), 32));
-  const auto line = [&](const std::string& name, std::string_view kind, std::string_view used,
-                        std::string_view idle, std::string_view opening, std::string_view waiting,
-                        std::string_view failures, std::string_view wait, std::string_view oldest) {
-    return fmt::format(" {} {:<9} {:>9} {:>6} {:>8} {:>8} {:>9} {:>9} {:>11}",
-                       cli::pad_right(cli::clip(name, name_width), name_width), kind, used, idle, opening,
-                       waiting, failures, wait, oldest);
-  };
-  std::vector<std::string> lines{"", cli::paint(style, Paint::bold,
-                                                line("POOL", "KIND", "IN USE", "IDLE", "OPENING", "WAITING",
-                                                     "FAILURES", "WAIT P99", "OLDEST USE"))};
+  Layout layout(kPoolColumns, columns);
+  for (const PoolRow& p : pools) layout.name(p.name);
+  layout.fit();
+  std::vector<std::string> lines{"", cli::paint(style, Paint::bold, layout.heading())};
   for (const PoolRow& p : pools) {
-    std::string row = line(p.name, p.kind.empty() ? "-" : p.kind, fmt::format("{}/{}", p.used, p.max),
-                           std::to_string(p.idle), std::to_string(p.opening), std::to_string(p.waiting),
-                           std::to_string(p.timeouts + p.open_failures), seconds(style, p.wait_p99),
-                           seconds(style, p.oldest_use));
+    std::string row = layout.line({p.name, p.kind.empty() ? "-" : p.kind, fmt::format("{}/{}", p.used, p.max),
+                                   std::to_string(p.idle), std::to_string(p.opening),
+                                   std::to_string(p.waiting), std::to_string(p.timeouts + p.open_failures),
+                                   seconds(style, p.wait_p99), seconds(style, p.oldest_use)});
     if (!p.failing.empty()) row += "  " + cli::paint(style, Paint::red, "failing: " + p.failing);
     lines.push_back(std::move(row));
   }

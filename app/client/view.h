@@ -50,7 +50,8 @@ void sort_rows(std::vector<Row>& rows, SortBy sort);
 std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& rows, std::size_t columns,
                                std::size_t selected = std::string::npos);
 
-// Nothing if there is no pool.
-std::vector<std::string> pool_table(const cli::Style& style, const std::vector<PoolRow>& pools);
+// Nothing if there is no pool. Why one fails is told in full, however wide that is.
+std::vector<std::string> pool_table(const cli::Style& style, const std::vector<PoolRow>& pools,
+                                    std::size_t columns);
 
 }  // namespace bulkhead::client

@@ -178,23 +178,108 @@ class Commands(unittest.TestCase):
                 server.shutdown()
                 thread.join()
 
-    def test_completion_knows_every_command(self):
+    def complete(self, *words):
         script = program.run("completion", "bash").stdout
-        result = subprocess.run(["bash", "-c", script + '\nCOMP_WORDS=(bulkhead ""); COMP_CWORD=1; _bulkhead; echo "${COMPREPLY[@]}"'],
-                                capture_output=True, text=True, timeout=20)
+        result = subprocess.run(["bash", "-c", script + '\nCOMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bulkhead; echo "${COMPREPLY[@]}"', "bash", "bulkhead", *words],
+                                capture_output=True, text=True, timeout=20, cwd=os.path.dirname(__file__))
         self.assertEqual(result.stderr, "")
+        return result.stdout.split()
+
+    def test_completion_knows_every_command(self):
         for command in ("demo", "status", "top", "set", "reset", "breaker", "drain", "events", "diff", "reload"):
-            self.assertIn(command, result.stdout.split())
+            self.assertIn(command, self.complete(""))
         self.assertEqual(json.loads(program.run("version", "--json").stdout)["name"], "bulkhead")
+
+    def test_completion_knows_the_words_of_arguments(self):
+        for words, wanted in (("breaker ", ["open", "close", "auto"]), ("breaker o", ["open"]), ("completion ", ["bash", "zsh", "fish"]), ("switch lights ", ["on", "off"]),
+                              ("help s", ["status", "set", "switch", "size"]), ("--v", ["--version"]), ("set db --li", ["--limit"]), ("breaker --dr", ["--dry-run"]),
+                              ("check contr", ["control_test.py"]), ("run --gr", ["--grace"])):
+            self.assertEqual(self.complete(*words.split(" ")), wanted, words)
+        self.assertIn("control_test.py", self.complete("check", ""))
+        self.assertIn("--limit", self.complete("set", "db", ""))
+        fish = program.run("completion", "fish").stdout
+        for argument in ("breaker' -a 'open close auto'", "completion' -a 'bash zsh fish'", "switch' -a 'on off'", "help' -a 'demo "):
+            self.assertIn("complete -c bulkhead -f -n '__fish_seen_subcommand_from " + argument, fish)
+        self.assertIn("-l version", fish)
+
+    def test_a_socket_is_found_by_any_path(self):
+        with Demo() as demo:
+            directory, name = os.path.split(demo.socket)
+
+            def code(admin, cwd=directory):
+                return subprocess.run([program.PROGRAM, "status", "--admin", admin], capture_output=True, cwd=cwd, timeout=20).returncode
+            for path in (name, "./" + name, "unix:" + name, "unix:" + demo.socket):
+                self.assertEqual(code(path), 0, path)
+            self.assertEqual(code(os.path.basename(directory) + "/" + name, cwd=os.path.dirname(directory)), 0)
+            self.assertEqual(code("unix:nowhere.sock"), 4)
+            for wrong in ("nowhere.sock", "unix:", "ftp://x/" + name, "localhost:9920"):
+                self.assertEqual(code(wrong), 2, wrong)
+
+    def test_a_prefix_of_the_address_is_kept(self):
+        asked = []
+
+        class Proxy(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                asked.append(self.path)
+                response, body = demo.ask("GET", self.path.removeprefix("/ops/shop"))
+                self.send_response(response.status)
+                self.send_header("Content-Length", str(len(body.encode())))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_):
+                pass
+
+        with Demo() as demo, http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            try:
+                address = f"http://127.0.0.1:{server.server_port}"
+                for given, wanted in (("", ""), ("/", ""), ("/ui/#token=abc", ""), ("/ops/shop", "/ops/shop"), ("/ops/shop/", "/ops/shop"), ("/ops/shop/ui/", "/ops/shop")):
+                    done = demo.run("status", admin=address + given)
+                    self.assertEqual((done.returncode, asked[-1]), (0, wanted + "/v1/snapshot"), given)
+            finally:
+                server.shutdown()
+                thread.join()
+
+    def test_a_compound_duration_is_the_servers_to_judge(self):
+        bodies = []
+
+        class Listener(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_PUT(self):
+                bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"text": "", "effects": []}')
+                self.close_connection = True
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Listener) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            try:
+                done = program.run("set", "db", "--limit", "3", "--for", "1h30m", "--reason", "r", "--admin", f"http://127.0.0.1:{server.server_port}")
+            finally:
+                server.shutdown()
+                thread.join()
+        self.assertEqual((done.returncode, bodies[0]["ttl"]), (0, "1h30m"), done.stderr)
+        for command in ("set", "breaker", "drain"):
+            self.assertIn("1h30m", program.run(command, "--help").stdout)
 
 
 class Terminal:
     """A command in a terminal of tmux's."""
 
-    def __init__(self, case, command):
+    def __init__(self, case, command, columns=150):
         self.case = case
-        self.server = ["tmux", "-L", "bulkhead-" + str(os.getpid())]
-        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "30", command + "; echo left with $?; sleep 30")
+        self.server = ["tmux", "-L", f"bulkhead-{os.getpid()}-{columns}"]
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", "30", command + "; echo left with $?; sleep 30")
 
     def __enter__(self):
         return self
@@ -233,6 +318,20 @@ class Top(unittest.TestCase):
             self.assertEqual(demo.get("/v1/bulkheads/checkout")["limit"], 55)
             terminal.keys("q")
             terminal.shows("left with 0")
+
+
+class Narrow(unittest.TestCase):
+    def test_the_table_of_status_loses_columns_before_its_lines_break(self):
+        with Demo() as demo:
+            for columns in (40, 60, 80):
+                with Terminal(self, f"{program.PROGRAM} status --admin {demo.socket}", columns) as terminal:
+                    shown = terminal.shows("left with 0").split("BULKHEAD", 1)[1].split("left with")[0].splitlines()[1:]
+                    rows = [line for line in shown if line.strip()]
+                    pools = demo.get("/v1/snapshot")["pools"]
+                    self.assertEqual([row.split()[0] for row in rows], ["admin", "analytics", "browse", "checkout", "database", "POOL"] + [p["name"] for p in pools])
+                    for row in rows:
+                        self.assertLessEqual(len(row), columns)
+                        self.assertRegex(row, r" \d+/\d+\b|IN USE")
 
 
 class TopOfMany(Case):
