@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <ranges>
 
 #include "adapters/control/server.h"
 #include "adapters/watch/file_watch.h"
@@ -53,6 +54,9 @@ ConfigPlan plan_of(const ReloadResult& result, const LiveConfig& live) {
                   .needs_restart = {},
                   .revision = revision_of(live.status())};
   if (result.ok()) add_lines(plan, result.plan);
+  // A file that has not changed plans nothing, and yet may wait for a restart.
+  if (result.outcome == ReloadResult::Outcome::unchanged)
+    for (const PlanLine& line : live.status().needs_restart) plan.needs_restart.push_back(to_text(line));
   return plan;
 }
 
@@ -92,8 +96,14 @@ class Process {
         .config = config_file(),
         .on_event = [this](std::string_view line) { report_.event(line); }};
     if (c.tls) o.certificate = c.tls->certificate, o.private_key = c.tls->private_key;
-    if (const std::string text = explain_last_run(o.audit_file); !text.empty()) report_.warn(text);
+    // Read before this run writes to it, told when it is known that the last one does not run any more.
+    const std::string last_run = explain_last_run(o.audit_file);
     server_.emplace(plant(), o);
+    if (!last_run.empty()) report_.warn(last_run);
+    for (const auto part : std::views::split(last_run, '\n')) {
+      const std::string_view line(part);
+      server_->note("last_run", line.substr(line.find_first_not_of(' ')));
+    }
     report_.ready({.file = options_.file,
                    .version = std::string(version),
                    .url = server_->url(),

@@ -11,7 +11,7 @@ import threading
 import time
 
 import program
-from servers import FILE, Case, Running, ask
+from servers import FILE, STARTED, Case, Running, ask
 
 
 class Reload(Case):
@@ -25,7 +25,7 @@ class Reload(Case):
         running.write(0, "version: 1\nbulkheads:\n  checkout: {max_concurent: 5}\n")
         running.until(lambda: running.ask("GET", "/v1/snapshot")[1]["config"]["state"] == "invalid", "the bad file is not told")
         self.assertEqual(running.limit(), 30)
-        self.assertIn("max_concurrent", running.ask("GET", "/v1/snapshot")[1]["config"]["error"])
+        self.assertIn("b.yaml:3:14: bulkheads.checkout.max_concurent: unknown setting", running.ask("GET", "/v1/snapshot")[1]["config"]["error"])
         status, problem = running.ask("POST", "/v1/config/reload")
         self.assertEqual((status, problem["errors"][0]["line"]), (422, 3))
         self.assertEqual(running.run("reload").returncode, 3)
@@ -66,6 +66,30 @@ class Reload(Case):
         for command in (["diff"], ["reload"], ["reload", "--dry-run"]):
             done = running.run(*command, "--json")
             self.assertEqual((done.returncode, json.loads(done.stdout)["errors"][0]["line"]), (3, 3), command)
+        running.stop()
+
+    def test_what_needs_a_restart_is_told_as_long_as_it_does(self):
+        running = Running(self.directory, arguments=["--no-watch"])
+        running.write(20, FILE + "  max_streams: 3\n")
+        for command in ("diff", "reload", "reload", "diff", "reload --dry-run"):
+            self.assertRegex(running.run(*command.split()).stdout, r"^needs a restart: .*control\.max_streams.*\n$", command)
+        running.write(25, FILE + "  max_streams: 3\n")
+        for found in ("max_concurrent: 20 -> 25", "max_streams"):
+            self.assertIn(found, running.run("diff").stdout)
+        self.assertIn("max_concurrent", running.run("reload").stdout)
+        self.assertRegex(running.run("reload").stdout, r"^needs a restart: .*control\.max_streams.*\n$")
+        running.write(25)
+        running.run("reload")
+        self.assertEqual(running.run("reload").stdout, "No changes.\n")
+        running.stop()
+
+    def test_status_tells_what_is_wrong_with_the_file_in_its_line(self):
+        running = Running(self.directory)
+        running.write(0, "version: 1\nbulkheads:\n  checkout: {max_concurrent: 0x10}\n")
+        running.until(lambda: running.ask("GET", "/v1/snapshot")[1]["config"]["state"] == "invalid", "the bad file is not told")
+        first, second = running.run("status").stdout.splitlines()[:2]
+        self.assertRegex(first, r", config: invalid \(.*b\.yaml:3:\d+: bulkheads\.checkout\.max_concurrent: .*\)$")
+        self.assertIn("BULKHEAD", second)
         running.stop()
 
     def test_an_override_outlives_a_reload_unless_the_file_changes_that_setting(self):
@@ -173,10 +197,59 @@ class Life(Case):
         self.assertEqual(running.limit(), 20)
         self.assertIn("the last run did not end by itself", self.stderr())
         self.assertIn("checkout: limit 20 -> 3 for 15 m: incident", self.stderr())
+        told = [e["text"] for e in running.ask("GET", "/v1/events")[1]["events"] if e["kind"] == "last_run"]
+        self.assertEqual(len(told), 2, told)
+        self.assertIn("the last run did not end by itself", told[0])
+        self.assertRegex(told[1], "^an override ended with it: checkout: limit 20 -> 3 for 15 m: incident")
         self.assertEqual(running.stop(), 0)
         before = self.stderr()
         self.assertEqual(Running(self.directory, limit=None).stop(), 0)
         self.assertNotIn("did not end", self.stderr()[len(before):])
+
+    def test_a_second_one_by_mistake_does_not_bury_the_first(self):
+        running = Running(self.directory)
+        second = program.run("run", running.file)
+        self.assertEqual((second.returncode, second.stdout), (1, ""))
+        self.assertNotIn("did not end", second.stderr)
+        self.assertEqual(running.stop(), 0)
+
+    def test_who_follows_the_events_sees_those_of_the_next_process_too(self):
+        running = Running(self.directory)
+        for limit in ("3", "4"):
+            self.assertEqual(running.run("set", "checkout", "--limit", limit, "--reason", "before").returncode, 0)
+        with open(self.directory + "/told", "w") as told:
+            follower = subprocess.Popen([program.PROGRAM, "events", "-f", "--json", "--admin", running.socket], stdout=subprocess.PIPE, stderr=told, text=True)
+        STARTED.append(follower)
+        lines = (json.loads(line) for line in follower.stdout)
+
+        def kinds(n):
+            return [next(lines)["kind"] for _ in range(n)]
+        self.assertEqual(kinds(3), ["start", "override", "override"])
+        running.stop(signal.SIGKILL)
+
+        def complaints():
+            with open(self.directory + "/told") as text:
+                return text.read().splitlines()
+        running.until(complaints, "nothing is told")
+        time.sleep(1.2)  # it tries two more times
+        self.assertEqual(len(complaints()), 1, complaints())
+        self.assertRegex(complaints()[0], r"admin\.sock: Connection refused; trying again$")
+        running = Running(self.directory, limit=None)
+        self.assertEqual(running.run("set", "reports", "--limit", "3", "--reason", "after").returncode, 0)
+        self.assertEqual(kinds(4), ["start", "last_run", "last_run", "override"])
+
+        follower.send_signal(signal.SIGSTOP)  # so that the next one has as many events before it is asked
+        self.assertEqual(running.stop(), 0)
+        running = Running(self.directory, limit=None)
+        for limit in "34567":
+            self.assertEqual(running.run("set", "reports", "--limit", limit, "--reason", "later").returncode, 0)
+        follower.send_signal(signal.SIGCONT)
+        self.assertEqual(kinds(6), ["start"] + 5 * ["override"])
+        follower.send_signal(signal.SIGINT)
+        self.assertEqual(follower.wait(20), 0)
+        follower.stdout.close()
+        self.assertEqual(program.run("events", "-f", "--admin", "/nowhere.sock").returncode, 4)
+        running.stop()
 
     def test_killed_in_the_middle_of_reloads_and_overrides_it_starts_as_the_file_says_and_tells_what_ended(self):
         choose = random.Random(11)
