@@ -3,14 +3,18 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
 #include "app/cli/json_lines.h"
 #include "app/cli/text.h"
+#include "app/client/view.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -141,6 +145,30 @@ TEST(JsonLines, AReaderWhoIsGoneIsForgotten) {
   lines.add("1");
   lines.flush();
   lines.add("2");  // and the destructor does not wait for a second
+}
+
+TEST(View, AnErrorOfTheFileIsOneLineHoweverItComes) {
+  const auto error = [](std::string_view text) {
+    const boost::json::object config{{"state", "invalid"}, {"error", text}};
+    return client::read_view(boost::json::object{{"config", config}, {"bulkheads", boost::json::array{}}})
+        .error;
+  };
+  EXPECT_EQ(error("b.yaml:3:7: x: no\n    x: 0x1\n       ^\n"), "b.yaml:3:7: x: no");
+  EXPECT_EQ(error("b.yaml:3:7: x: no"), "b.yaml:3:7: x: no");
+}
+
+TEST(View, TablesAreNeverWiderThanTheTerminal) {
+  std::vector<client::Row> rows(2);
+  rows[0].name = std::string(40, 'n');
+  rows[1].override = "limit 5->9";
+  rows[1].has_breaker = true;
+  std::vector<client::PoolRow> pools(1);
+  pools[0].name = std::string(40, 'p');
+  for (std::size_t columns = 10; columns < 180; ++columns) {
+    for (const std::string& line : client::table(kColour, rows, columns)) EXPECT_LE(width(line), columns);
+    for (const std::string& line : client::pool_table(kColour, pools, columns))
+      EXPECT_LE(width(line), columns);
+  }
 }
 
 TEST(CommandLine, NumbersAreCheckedToTheLastCharacter) {

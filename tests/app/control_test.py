@@ -244,31 +244,10 @@ class Commands(unittest.TestCase):
                 server.shutdown()
                 thread.join()
 
-    def test_a_compound_duration_is_the_servers_to_judge(self):
-        bodies = []
-
-        class Listener(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_PUT(self):
-                bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(b'{"text": "", "effects": []}')
-                self.close_connection = True
-
-            def log_message(self, *_):
-                pass
-
-        with http.server.HTTPServer(("127.0.0.1", 0), Listener) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            try:
-                done = program.run("set", "db", "--limit", "3", "--for", "1h30m", "--reason", "r", "--admin", f"http://127.0.0.1:{server.server_port}")
-            finally:
-                server.shutdown()
-                thread.join()
-        self.assertEqual((done.returncode, bodies[0]["ttl"]), (0, "1h30m"), done.stderr)
+    def test_a_time_may_have_two_units(self):
+        with Demo() as demo:
+            done = demo.run("set", "checkout", "--limit", "7", "--for", "1h30m", "--reason", "r")
+            self.assertIn("limit 50 -> 7 for 90 m: r", done.stdout, done.stderr)
         for command in ("set", "breaker", "drain"):
             self.assertIn("1h30m", program.run(command, "--help").stdout)
 
