@@ -15,7 +15,7 @@ constexpr std::string_view kSchemas = R"json({
   "Problem": {"type": "object", "description": "RFC 9457", "required": ["type", "title", "status", "detail", "instance"],
     "properties": {"type": {"type": "string"}, "title": {"type": "string"}, "status": {"type": "integer"}, "detail": {"type": "string"},
       "instance": {"type": "string"}, "errors": {"type": "array", "items": {"type": "object", "required": ["pointer", "message"],
-        "properties": {"pointer": {"type": "string"}, "message": {"type": "string"}, "hint": {"type": "string"}, "line": {"type": "integer"}, "column": {"type": "integer"}}}}}},
+        "properties": {"pointer": {"type": "string", "description": "into the body (RFC 6901); of a file: the path of the setting, bulkheads.db.max_queue"}, "message": {"type": "string"}, "hint": {"type": "string"}, "line": {"type": "integer"}, "column": {"type": "integer"}}}}}},
   "Override": {"type": "object", "required": ["field", "from", "to", "by", "reason", "since", "expires"],
     "properties": {"field": {"enum": ["limit", "queue", "breaker", "drain"]}, "by": {"type": "string"}, "reason": {"type": "string"},
       "since": {"type": "number"}, "expires": {"type": ["number", "null"]}}},
@@ -77,14 +77,17 @@ constexpr std::string_view kSchemas = R"json({
   "SwitchChanged": {"type": "object", "required": ["name", "title", "before", "on", "dry_run"]},
   "Config": {"type": "object", "required": ["file", "revision", "valid", "error", "text"]},
   "ConfigRevision": {"type": "object", "required": ["file", "revision", "valid"]},
-  "ConfigText": {"type": "object", "description": "the file; also as application/yaml"},
-  "Diagnostics": {"type": "array", "items": {"type": "object", "required": ["pointer", "line", "column", "message", "hint"]}},
+  "ConfigText": {"type": "object", "description": "the file"},
+  "Diagnostics": {"type": "array", "items": {"type": "object", "required": ["pointer", "line", "column", "message", "hint"],
+    "properties": {"pointer": {"type": "string", "description": "the path of the setting: bulkheads.db.max_queue"}}}},
   "Validation": {"type": "object", "required": ["valid", "errors"], "properties": {"errors": {"$ref": "#/components/schemas/Diagnostics"}}},
   "Plan": {"type": "object", "required": ["valid", "errors", "changes", "needs_restart", "revision"], "properties": {"errors": {"$ref": "#/components/schemas/Diagnostics"}}},
   "Reloaded": {"allOf": [{"$ref": "#/components/schemas/Plan"}, {"type": "object", "required": ["dry_run"]}]},
   "Health": {"type": "object"},
   "OpenApi": {"type": "object", "required": ["openapi", "info", "paths", "components"]}
 })json";
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
 
 json::object reference(std::string_view schema) {
   return {{"$ref", "#/components/schemas/" + std::string(schema)}};
@@ -95,8 +98,13 @@ std::string_view media_type(const Answer& answer) {
   return answer.schema == "Problem" ? "application/problem+json" : "application/json";
 }
 
-json::object response_of(const Answer& answer) {
+json::object response_of(const Answer& answer, bool etag) {
   json::object o{{"description", answer.about}};
+  const auto header = [&](std::string_view name) {
+    o["headers"] = json::object{{name, {{"required", true}, {"schema", {{"type", "string"}}}}}};
+  };
+  if (etag && (answer.status == 200 || answer.status == 412)) header("ETag");
+  if (answer.status == 401) header("WWW-Authenticate");
   if (answer.schema.empty()) return o;
   const bool other = answer.schema.find('/') != std::string_view::npos;
   o["content"] =
@@ -105,8 +113,20 @@ json::object response_of(const Answer& answer) {
   return o;
 }
 
+// "put_overrides_name", of PUT /v1/overrides/{name}.
+std::string operation_id(const Route& route) {
+  std::string id(route.method);
+  std::string_view path = route.path;
+  if (path.starts_with("/v1")) path.remove_prefix(3);
+  for (const char c : path)
+    if (c != '{' && c != '}') id += c == '/' || c == '.' ? '_' : c;
+  std::ranges::transform(id, id.begin(), lower);
+  return id;
+}
+
 json::object operation_of(const Route& route) {
-  json::object o{{"summary", route.about}, {"x-role", to_string(route.role)}};
+  json::object o{
+      {"operationId", operation_id(route)}, {"summary", route.about}, {"x-role", to_string(route.role)}};
   json::array parameters;
   if (route.path.find('{') != std::string_view::npos)
     parameters.push_back(
@@ -120,13 +140,16 @@ json::object operation_of(const Route& route) {
         {"name", "If-Match"}, {"in", "header"}, {"required", false}, {"schema", {{"type", "string"}}}});
   if (!parameters.empty()) o["parameters"] = std::move(parameters);
   const std::string_view body = route.body ? route.body->name : route.body_schema;
-  if (!body.empty())
-    o["requestBody"] = json::object{{"required", !route.body_optional},
-                                    {"content", {{"application/json", {{"schema", reference(body)}}}}}};
+  if (!body.empty()) {
+    json::object content{{"application/json", {{"schema", reference(body)}}}};
+    if (body == "ConfigText") content["application/yaml"] = {{"schema", {{"type", "string"}}}};
+    o["requestBody"] = json::object{{"required", !route.body_optional}, {"content", std::move(content)}};
+  }
   o["security"] = json::array{json::object{}};
   if (route.role > Role::none) o["security"].as_array().push_back(json::object{{"bearer", json::array{}}});
   json::object answers;
-  for (const Answer& answer : route.answers) answers[std::to_string(answer.status)] = response_of(answer);
+  for (const Answer& answer : route.answers)
+    answers[std::to_string(answer.status)] = response_of(answer, route.etag);
   o["responses"] = std::move(answers);
   return o;
 }
@@ -137,7 +160,7 @@ json::object openapi(const Core& core) {
   json::object paths;
   for (const Route& route : routes()) {
     std::string method(route.method);
-    std::ranges::transform(method, method.begin(), [](char c) { return static_cast<char>(c | 0x20); });
+    std::ranges::transform(method, method.begin(), lower);
     if (!paths.contains(route.path)) paths[route.path] = json::object{};
     paths[route.path].as_object()[method] = operation_of(route);
   }

@@ -13,6 +13,7 @@ const Answer kDenied403{403, "Problem", "the role does not suffice, or the reque
 const Answer kNotFound{404, "Problem", "there is no such bulkhead"};
 const Answer kBadQuery{400, "Problem", "a parameter is wrong"};
 const Answer kBadBody{400, "Problem", "the body is not JSON, or a parameter is wrong"};
+const Answer kTooLarge{413, "Problem", "the body is too large"};
 const Answer kType{415, "Problem", "the body is not declared as JSON"};
 const Answer kInvalid{422, "Problem", "the body is JSON, but not right: see errors"};
 const Answer kNoFile{404, "Problem", "there is no file"};
@@ -53,7 +54,7 @@ std::vector<Route> make_routes() {
       {"GET", "/v1/bulkheads", viewer, loop, get_bulkheads, "All bulkheads, as in the snapshot", nullptr, "", {},
        reading("Bulkheads", "the list")},
       {"GET", "/v1/bulkheads/{name}", viewer, loop, get_bulkhead, "One bulkhead, with its settings and who holds its places",
-       nullptr, "", {}, with(reading("BulkheadDetail", "the bulkhead"), {kNotFound})},
+       nullptr, "", {}, with(reading("BulkheadDetail", "the bulkhead"), {kNotFound}), false, true},
       {"GET", "/v1/pools", viewer, loop, get_pools, "The pools of connections, as in the snapshot", nullptr, "", {},
        reading("Pools", "the list")},
       {"GET", "/v1/tenants", viewer, loop, get_tenants, "The templates of tenants and their busiest, as in the snapshot", nullptr, "", {},
@@ -68,14 +69,14 @@ std::vector<Route> make_routes() {
        {{200, "BatchResult", "all are done"}, kBadBody, kDenied401, kDenied403, kNotFound, kConflict,
         {412, "Problem", "an if_match does not match"}, kType, kInvalid}},
       {"GET", "/v1/config", viewer, worker, get_config, "The configuration in force", nullptr, "", {},
-       with(reading("Config", "the text and its revision"), {kNoFile})},
+       with(reading("Config", "the text and its revision"), {kNoFile}), false, true},
       {"POST", "/v1/config/validate", viewer, worker, post_validate, "Would this file load?", nullptr, "ConfigText", {},
        {{200, "Validation", "what is wrong with it, if anything"}, kDenied401, kDenied403, kNoFile, kType}},
       {"GET", "/v1/config/diff", viewer, worker, get_diff, "What a reload would do", nullptr, "", {},
        with(reading("Plan", "the plan"), {kNoFile})},
       {"POST", "/v1/config/reload", admin, worker, post_reload, "Load the file anew", &kReloadBody, "", {"dry_run"},
        {{200, "Reloaded", "done"}, kBadBody, kDenied401, kDenied403, kNoFile, {412, "ConfigRevision", "If-Match does not match"}, kType,
-        {422, "Problem", "the file or the body is not valid; nothing has changed"}}, true},
+        {422, "Problem", "the file or the body is not valid; nothing has changed"}}, true, true},
       {"GET", "/v1/events", viewer, loop, get_events, "What happened, oldest first", nullptr, "", {"since", "limit"},
        with(reading("Events", "those above `since`"), {kBadQuery})},
       {"GET", "/v1/audit", viewer, loop, get_audit, "Who changed what, and who was denied, newest first", nullptr, "",
@@ -101,11 +102,13 @@ std::vector<Route> make_routes() {
        {Changeable{"/v1/overrides/{name}", "SizeResource", "another limit or queue for a while", &kSizeBody, true},
         Changeable{"/v1/circuits/{name}/override", "CircuitResource", "the breaker forced open or closed for a while", &kCircuitBody, true},
         Changeable{"/v1/drains/{name}", "DrainResource", "new calls refused for a while", &kDrainBody, false}}) {
-    table.push_back({"GET", path, viewer, worker, get_change, about, nullptr, "", {}, with(reading(schema, "as it is"), {kNotFound})});
-    table.push_back({"PUT", path, operator_, worker, put_change, about, body, "", {"dry_run"}, changing(schema, can_conflict)});
-    table.push_back({"DELETE", path, operator_, worker, delete_change, about, &kRevertBody, "", {"dry_run"}, changing(schema, false), true});
+    table.push_back({"GET", path, viewer, worker, get_change, about, nullptr, "", {}, with(reading(schema, "as it is"), {kNotFound}), false, true});
+    table.push_back({"PUT", path, operator_, worker, put_change, about, body, "", {"dry_run"}, changing(schema, can_conflict), false, true});
+    table.push_back({"DELETE", path, operator_, worker, delete_change, about, &kRevertBody, "", {"dry_run"}, changing(schema, false), true, true});
   }
   // clang-format on
+  for (Route& route : table)
+    if (route.body || !route.body_schema.empty()) route.answers.push_back(kTooLarge);
   return table;
 }
 

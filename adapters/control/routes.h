@@ -67,6 +67,7 @@ struct Route {
   std::vector<std::string_view> query{};
   std::vector<Answer> answers{};
   bool body_optional = false;
+  bool etag = false;  // of its 200 and 412
 };
 
 const std::vector<Route>& routes();

@@ -1,6 +1,7 @@
 """The REST interface of running processes against their own OpenAPI document: every answer it documents, every role, races."""
 import hashlib
 import json
+import os
 import signal
 import socket
 import threading
@@ -25,6 +26,7 @@ control:
   max_streams: 2
 """
 WHY = {"reason": "test"}
+HEADERS = ("ETag", "WWW-Authenticate")  # told by the document where they are sent
 CHANGES = {"/v1/overrides/{name}": {"limit": 7, "ttl": 60, **WHY}, "/v1/circuits/{name}/override": {"state": "open", **WHY},
            "/v1/drains/{name}": {"ttl": "5m", **WHY}}
 
@@ -42,6 +44,7 @@ class ApiCase(Case):
         with open(self.directory + "/tokens", "w") as out:
             for role in ("viewer", "operator", "admin"):
                 out.write(f"{role}-token {role} {hashlib.sha256(role.encode()).hexdigest()}\n")
+        os.chmod(self.directory + "/tokens", 0o600)  # whatever the umask
         return Running(self.directory, text=FILE % (self.directory, self.directory, anonymous), **options)
 
 
@@ -58,12 +61,13 @@ class Document(ApiCase):
         self.where = where
 
     def call(self, method, template, name="checkout", query="", where=None, **options):
-        """Asks, and checks that the answer is one of those documented for it, of the type and the schema that stand there."""
+        """Asks, and checks that the answer is one of those documented for it, of the type and the schema and with the headers that stand there."""
         path = template.replace("{name}", name) + query
         response, body = ask(where or self.where, method, path, **options)
         answer = self.operations[(method, template)]["responses"].get(str(response.status))
         self.assertIsNotNone(answer, f"{method} {path} answered {response.status}, which is not documented: {body[:300]}")
         self.seen.add((method, template, response.status))
+        self.assertEqual({h for h in HEADERS if response.getheader(h)}, set(answer.get("headers", {})), (method, path, response.status))
         for kind, content in answer.get("content", {}).items():
             self.assertTrue(response.getheader("Content-Type").startswith(kind), (method, path, response.getheader("Content-Type")))
             if kind.endswith("json"):
@@ -75,6 +79,8 @@ class Document(ApiCase):
             if operation["x-role"] != "none":
                 self.call(method, path, token="wrong")  # 401
                 self.call(method, path, headers={"Origin": "http://elsewhere.example"})  # 403
+            if "requestBody" in operation:
+                self.call(method, path, headers={"Content-Length": "70000"})  # 413
             if method == "GET":
                 self.call(method, path, where=demo.socket)
             if method == "GET" and "{name}" in path:
@@ -119,6 +125,10 @@ class Document(ApiCase):
         self.call("GET", "/v1/config/diff")
         for text in (FILE % (self.directory, self.directory, "viewer"), "version: 9\n"):
             self.call("POST", "/v1/config/validate", body=text, kind="application/yaml")
+        accepted = self.operations[("POST", "/v1/config/validate")]["requestBody"]["content"]
+        self.assertEqual(set(accepted), {"application/json", "application/yaml"})
+        for kind in accepted:
+            self.assertEqual(self.call("POST", "/v1/config/validate", body='{"version": 1}', kind=kind).status, 200)
         self.call("POST", "/v1/config/validate", body="x", kind="text/plain")
         reload = "/v1/config/reload"
         self.call("POST", reload, where=running.socket, query="?dry_run=true")
@@ -140,6 +150,9 @@ class Document(ApiCase):
             for path in ("/v1/config/validate", "/v1/config/reload"):
                 self.call("POST", path, body="version: 1", kind="application/yaml", where=demo.socket)  # 404: the demo has no file
             of_demo = self.document
+            ids = [o["operationId"] for o in self.operations.values()]
+            self.assertEqual(len(set(ids)), len(ids), ids)
+            self.assertTrue(all(i.isidentifier() for i in ids), ids)
         self.assertEqual(demo.code, 0)
 
         running = self.start(arguments=["--no-watch", "--grace", "30"])
@@ -160,6 +173,18 @@ class Document(ApiCase):
         self.assertEqual(running.stop(), 0)  # the second signal: without more ado
         documented = {(m, p, int(s)) for (m, p), o in self.operations.items() for s in o["responses"]}
         self.assertEqual(documented - self.seen, set())
+
+    def test_what_is_a_body_to_the_schema_is_one_to_the_server(self):
+        with Demo() as demo:
+            self.read(demo.port)
+            schema = self.document["components"]["schemas"]["SizeOverride"]
+            for field, values in {"ttl": ("90s", "1.5h", "90.s", "1h30m", "1d", "1500ms", "1s5us", "1s5µs", "1m5ns", "30m1h", "1h1h", ".5m", "", "s", "90", "1e3s",
+                                          "-5s", "1h ", "1H", 90, 1.5, 0, True, None),
+                                  "limit": (10, 10.0, 10.5, 0, "10", True, None)}.items():
+                for value in values:
+                    body = {"limit": 5, **WHY, field: value}
+                    status = ask(demo.socket, "PUT", "/v1/overrides/browse?dry_run=true", body=body)[0].status
+                    self.assertEqual(status == 200, jsonschema.Draft202012Validator(schema).is_valid(body), (field, value, status))
 
     def open_stream(self, port):
         stream = socket.create_connection(("127.0.0.1", port), timeout=20)
