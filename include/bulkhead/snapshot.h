@@ -69,7 +69,8 @@ struct Hooks {
 
 // One permit in flight, as listed by Gate::holders().
 struct Holder {
-  std::string label;  // the first 47 characters of AcquireOptions::label
+  static constexpr std::size_t max_label = 47;
+  std::string label;  // AcquireOptions::label, or as much of it as fits into so many bytes
   std::chrono::nanoseconds age{};
   Priority priority = Priority::normal;
   std::uint32_t cost = 1;

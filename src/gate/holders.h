@@ -31,7 +31,8 @@ class Holders {
     std::uint32_t next_free = 0;
     TimePoint since;
     std::source_location where;
-    char label[48] = {};
+    std::uint8_t label_length = 0;
+    char label[Holder::max_label];
   };
 
   mutable std::mutex mutex_;
