@@ -221,6 +221,7 @@ Snapshot Gate::snapshot() const noexcept {
     for (std::size_t reason = 0; reason < kReasons; ++reason)
       s.rejected_by_reason[reason] += stripe.by_reason[reason].load(std::memory_order_relaxed);
   s.mean_hold = std::chrono::nanoseconds(mean_hold_.load(std::memory_order_relaxed));
+  if (observers_ && observers_->holders) s.oldest_hold = observers_->holders->oldest(clock_.now());
   if (meter_) {
     const detail::Meter::Reading sums = meter_->read(glance_ns());
     s.occupancy = std::chrono::nanoseconds(sums.occupancy);

@@ -221,6 +221,20 @@ TEST(AcquireAll, GivesBackWhatItTookWhenALaterGateRefuses) {
   EXPECT_EQ(outer.snapshot().in_flight, 0u);
 }
 
+TEST(Gate, TheOldestHoldIsKnownWhereHoldersAre) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 2, .track_holders = true, .clock = &clock}};
+  EXPECT_EQ(gate.snapshot().oldest_hold, 0ns);
+  auto first = gate.acquire();
+  clock.advance(3s);
+  auto second = gate.acquire();
+  clock.advance(1s);
+  EXPECT_EQ(gate.snapshot().oldest_hold, 4s);
+  first->release();
+  EXPECT_EQ(gate.snapshot().oldest_hold, 1s);
+  EXPECT_EQ(Gate({.max_concurrent = 1}).snapshot().oldest_hold, std::nullopt);
+}
+
 TEST(AcquireAll, OneTimeoutCoversAllGates) {
   ManualClock clock;
   Gate outer{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};

@@ -42,6 +42,14 @@ void Holders::remove(std::uint32_t number) noexcept {
   free_ = number;
 }
 
+std::chrono::nanoseconds Holders::oldest(TimePoint now) const noexcept {
+  std::lock_guard lock(mutex_);
+  TimePoint since = now;
+  for (const Entry& e : entries_)
+    if (e.used) since = std::min(since, e.since);
+  return now - since;
+}
+
 std::vector<Holder> Holders::list(TimePoint now) const {
   std::vector<Holder> holders;
   {

@@ -22,6 +22,7 @@ class Holders {
                     const std::source_location& where) noexcept;
   void remove(std::uint32_t entry) noexcept;
   std::vector<Holder> list(TimePoint now) const;
+  std::chrono::nanoseconds oldest(TimePoint now) const noexcept;  // its age; 0: there is none
 
  private:
   struct Entry {
