@@ -14,8 +14,8 @@
 //
 // It is the waiter in line itself; of that base, only the link `next` is for the owner's use, once it is
 // decided. It lives, unmoved, until it is decided; destroying it earlier takes it out of the line (from the
-// thread that would be told, or while nobody else is deciding it). Cost: about 150 bytes, and as much again
-// for the watch; nothing allocates.
+// thread that would be told, or while nobody else is deciding it). Cost: about 150 bytes, and 200 for the
+// watch; nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,10 @@ class AsyncAcquire;
 class AcquireWatch final : private Alarm {
  public:
   explicit AcquireWatch(AcquireOptions options, DeadlineDriver* deadlines = nullptr) noexcept
-      : options_(std::move(options)), deadlines_(deadlines) {}
+      : options_(std::move(options)), deadlines_(deadlines) {
+    // It is read when the call is admitted, and the caller's may be gone by then.
+    options_.label = {label_, options_.label.copy(label_, sizeof label_)};
+  }
   const AcquireOptions& options() const noexcept { return options_; }
 
   // Whether an acquisition with these options may need to be watched while it waits.
@@ -58,6 +61,7 @@ class AcquireWatch final : private Alarm {
   DeadlineDriver& deadlines(Gate& gate) const noexcept;
 
   AcquireOptions options_;
+  char label_[Holder::max_label + 1];  // one more than is shown: so it is known to be cut
   DeadlineDriver* deadlines_;
   AsyncAcquire* waiter_ = nullptr;
   std::optional<std::stop_callback<Cancel>> cancel_;
@@ -72,6 +76,7 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
 
   // True: decided at once, take the result(). False: on_decided() will be called, exactly once; it may even
   // have been called, and the object be gone, when this returns. With a watch, pass its options.
+  // Once the result is taken, it can be started again.
   bool start(const AcquireOptions& options) noexcept;
   Result<Permit> result() noexcept;  // once, after it is decided
   // Takes it out of the line; on_decided() is called from inside. False: it is not in line,

@@ -44,8 +44,8 @@ class Alarm {
   bool armed_ = false;
 };
 
-// Fires the alarms of asynchronous waiters. The library has one on a lazily started thread; an event loop or
-// a simulator brings its own.
+// Fires the alarms of asynchronous waiters. The library has one on a lazily started thread, which a process that
+// fork()s does not take along; an event loop or a simulator brings its own.
 class DeadlineDriver {
  public:
   virtual void arm(Alarm& alarm) noexcept = 0;

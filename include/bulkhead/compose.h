@@ -5,8 +5,9 @@
 //   Result<Receipt> r = charge(995);                                               // ... call protected
 //
 // acquire_all takes the gates in the order given and, when a later one refuses, gives back what it had
-// taken, in reverse. One timeout covers them all. Take gates in the same order everywhere, as with locks,
-// or two calls may each hold what the other waits for. Threads: any. Cost: that of the acquires; no
+// taken, in reverse; there it counts as admitted and released. One timeout covers them all. Take gates in the
+// same order everywhere, as with locks, or two calls may each hold what the other waits for; and no gate
+// twice, or a call may wait for itself. Threads: any. Cost: that of the acquires; no
 // allocation.
 #pragma once
 
@@ -19,6 +20,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "bulkhead/detail/decorated.h"
 #include "bulkhead/gate.h"
 
 namespace bulkhead {
@@ -63,16 +65,15 @@ Result<std::array<Permit, sizeof...(Gates)>> acquire_all(const AcquireOptions& o
   return Result<std::array<Permit, sizeof...(Gates)>>(std::unexpect, why);
 }
 
-// A callable with fn's parameters whose result is a Result. The gate must outlive it.
+// A callable with fn's parameters whose result is a Result. The gate must outlive it, and so must options.label.
 template <class F>
 auto wrap(Gate& gate, F fn, AcquireOptions options = {}) {
-  return [&gate, fn = std::move(fn), options = std::move(options)]<class... Args>(Args&&... args) mutable
-    requires std::is_invocable_v<F&, Args...>
-  {
+  return detail::Decorated(std::move(fn), [&gate, options = std::move(options)]<class Fn, class... Args>(
+                                              Fn& f, Args&&... args) {
     return gate.run(
-        [&]() -> std::invoke_result_t<F&, Args...> { return std::invoke(fn, std::forward<Args>(args)...); },
+        [&]() -> std::invoke_result_t<Fn&, Args...> { return std::invoke(f, std::forward<Args>(args)...); },
         options);
-  };
+  });
 }
 
 }  // namespace bulkhead

@@ -15,8 +15,8 @@
 //   (with Fairness::fifo). When the line is full, an arrival evicts the newest waiter of the lowest tier
 //   below its own. With GateOptions::flow_queues a tier's line is fair between flows, and FIFO within each.
 //   Every kind of acquire decides in this order: shutdown; cancelled (stop already
-//   requested); deadline (past, or the predicted wait is too long); admitted; concurrency_limit (no line,
-//   or try_acquire); queue_limit (line full, nobody to evict); timeout (willing to wait 0); wait.
+//   requested); deadline (past); admitted; concurrency_limit (no line, or try_acquire); deadline (the
+//   predicted wait is too long); queue_limit (line full, nobody to evict); timeout (willing to wait 0); wait.
 // Promises: the cap holds at every instant, also across resize. Every call gets exactly one answer. A
 //   waiter that times out or is cancelled leaves at once; if it was admitted first, it keeps the permit.
 // Not promised: fairness between gates; with barging or adaptive, order.
@@ -243,8 +243,8 @@ class Gate {
   bool borrow(const AcquireOptions& options, bool may_queue) noexcept;
   Result<Permit> conclude(Waiter& w, const AcquireOptions& options) noexcept;
   Rejection refused(Priority priority, const Turnstile::Look& look) noexcept;
-  Rejection rejection(Reason reason, std::uint32_t in_flight, std::uint32_t waiting) const noexcept;
-  Event event(Priority priority, std::uint32_t in_flight, std::uint32_t waiting) const noexcept;
+  Turnstile::Look numbers(Priority priority) const noexcept;
+  Event event(Priority priority, const Turnstile::Look& numbers) const noexcept;
   Event event(Priority priority) const noexcept;
   void announce(const Waiter& w) noexcept;
   void announce_all(const Wakes& wakes) noexcept;

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ struct Snapshot {
   std::uint64_t double_releases = 0, hook_errors = 0, underflows = 0;
   std::array<std::uint64_t, kReasons> rejected_by_reason{};
   std::chrono::nanoseconds mean_hold{};  // of sampled calls, with GateOptions::measure_service
+  // How long the oldest permit in flight has been held, 0 if there is none; with GateOptions::track_holders.
+  std::optional<std::chrono::nanoseconds> oldest_hold{};
   // Sums over time that lose no spike between two snapshots; of GateOptions::measure_occupancy (in a
   // Bulkhead: of BulkheadOptions::histograms), else 0. They never fall, up to 292 years of one unit, and
   // then begin anew at 0.
@@ -69,7 +72,8 @@ struct Hooks {
 
 // One permit in flight, as listed by Gate::holders().
 struct Holder {
-  std::string label;  // the first 47 characters of AcquireOptions::label
+  static constexpr std::size_t max_label = 47;
+  std::string label;  // AcquireOptions::label, or as much of it as fits into so many bytes
   std::chrono::nanoseconds age{};
   Priority priority = Priority::normal;
   std::uint32_t cost = 1;

@@ -18,7 +18,10 @@ struct ManualClock::State {
 ManualClock::ManualClock(TimePoint start) : state_(std::make_unique<State>(start)) {}
 ManualClock::~ManualClock() = default;
 
-void ManualClock::advance(std::chrono::nanoseconds by) { advance_to(now() + by); }
+void ManualClock::advance(std::chrono::nanoseconds by) {
+  const TimePoint from = now();
+  advance_to(by > TimePoint::max() - from ? TimePoint::max() : from + by);  // no further than time goes
+}
 
 void ManualClock::advance_to(TimePoint then) {
   std::unique_lock lock(state_->mutex);

@@ -114,5 +114,11 @@ TEST(ManualClock, AParkedThreadSeesTheAdvance) {
   waiter.join();
 }
 
+TEST(ManualClock, GoesNoFurtherThanTimeDoes) {
+  ManualClock clock;
+  clock.advance(std::chrono::nanoseconds::max());
+  EXPECT_EQ(clock.now(), TimePoint::max());
+}
+
 }  // namespace
 }  // namespace bulkhead

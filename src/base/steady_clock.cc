@@ -1,5 +1,6 @@
 #include <condition_variable>
 #include <cstddef>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -22,10 +23,7 @@ class TimerThread final : public DeadlineDriver {
       std::lock_guard lock(mutex_);
       heap_.insert(alarm);
       earlier = heap_.first() == &alarm;
-      if (!started_) {
-        started_ = true;
-        std::thread([this] { loop(); }).detach();
-      }
+      if (!started_) started_ = start();
     }
     if (earlier) changed_.notify_one();
   }
@@ -36,6 +34,20 @@ class TimerThread final : public DeadlineDriver {
   }
 
  private:
+  // False: there is no memory or no thread left. The alarms wait, and the next one tries again.
+  bool start() noexcept {
+#if defined(__cpp_exceptions)
+    try {
+      std::thread([this] { loop(); }).detach();
+    } catch (const std::exception&) {
+      return false;
+    }
+#else
+    std::thread([this] { loop(); }).detach();
+#endif
+    return true;
+  }
+
   void loop() noexcept {
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -1,8 +1,13 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <deque>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <thread>
@@ -36,6 +41,41 @@ struct TestAlarm final : Alarm {
 
 void until_told(const TestAlarm& alarm) {
   while (alarm.told.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+}
+
+// Sanitizers take all address space there is, and cannot live within a limit of it.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// In a process of its own, and before this one has started the thread.
+TEST(SteadyClock, WhereNoThreadCanBeMadeAlarmsWaitForTheNextTry) {
+  if (kSanitized) GTEST_SKIP() << "needs a limit of address space";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit usual{};
+    ::getrlimit(RLIMIT_AS, &usual);
+    rlimit tight = usual;  // room for memory, but not for a stack
+    tight.rlim_cur = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + (1 << 20);
+    DeadlineDriver& timer = Clock::steady().deadlines();
+    TestAlarm first(steady_clock::now()), second(steady_clock::now());
+    ::setrlimit(RLIMIT_AS, &tight);
+    timer.arm(first);
+    ::setrlimit(RLIMIT_AS, &usual);
+    timer.arm(second);
+    until_told(first);
+    until_told(second);
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(SteadyClock, IsTheSteadyClock) {

@@ -73,7 +73,7 @@ inline Rejection Gate::refused(Priority priority, const Turnstile::Look& look) n
   const Reason reason = detail::reason_of(look.verdict);
   count_rejection(reason);
   if (observers_ && observers_->hooks.on_reject) [[unlikely]]
-    call_hook([&] { observers_->hooks.on_reject(event(priority, look.in_flight, look.waiting), reason); });
+    call_hook([&] { observers_->hooks.on_reject(event(priority, look), reason); });
   return {reason, name_, look.in_flight, look.limit, look.waiting, look.max_queue};
 }
 
@@ -284,7 +284,8 @@ Result<Permit> Gate::noted(const AcquireOptions& options) noexcept {
 
 Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept {
   if (w.verdict != Verdict::admitted)
-    return Result<Permit>(std::unexpect, rejection(detail::reason_of(w.verdict), w.in_flight, w.waiting));
+    return Result<Permit>(std::unexpect, Rejection{detail::reason_of(w.verdict), name_, w.in_flight,
+                                                   w.limit(), w.waiting, w.max_queue()});
   if (!turnstile_.observed() && w.cost == 1)
     return Result<Permit>(std::in_place, Permit::Key(), this, w.tier);
   Result<Permit> permit(std::in_place, Permit::Key(), this, w.tier);
@@ -301,31 +302,33 @@ Result<Permit> Gate::conclude(Waiter& w, const AcquireOptions& options) noexcept
 }
 
 Rejection Gate::refuse(Priority priority, Reason reason) noexcept {
-  return refused(priority, {detail::rejected(reason), turnstile_.in_flight(), turnstile_.limit(),
-                            turnstile_.waiting(), turnstile_.max_queue()});
+  Turnstile::Look look = numbers(priority);
+  look.verdict = detail::rejected(reason);
+  return refused(priority, look);
 }
 
-Rejection Gate::rejection(Reason reason, std::uint32_t in_flight, std::uint32_t waiting) const noexcept {
-  return {reason, name_, in_flight, turnstile_.limit(), waiting, turnstile_.max_queue()};
+Gate::Turnstile::Look Gate::numbers(Priority priority) const noexcept {
+  Turnstile::Look look = turnstile_.look(priority, 1, true);
+  look.waiting = turnstile_.waiting();  // with those in the inbox of a pool
+  return look;
 }
 
-Event Gate::event(Priority priority, std::uint32_t in_flight, std::uint32_t waiting) const noexcept {
-  return {name_, priority, in_flight, waiting, turnstile_.limit(), turnstile_.max_queue()};
+Event Gate::event(Priority priority, const Turnstile::Look& numbers) const noexcept {
+  return {name_, priority, numbers.in_flight, numbers.waiting, numbers.limit, numbers.max_queue};
 }
 
-Event Gate::event(Priority priority) const noexcept {
-  return event(priority, turnstile_.in_flight(), turnstile_.waiting());
-}
+Event Gate::event(Priority priority) const noexcept { return event(priority, numbers(priority)); }
 
 void Gate::announce(const Waiter& w) noexcept {
   const bool admitted = w.verdict == Verdict::admitted;
   if (!admitted) count_rejection(detail::reason_of(w.verdict));
   if (!observers_) return;
   const Hooks& hooks = observers_->hooks;
+  const Event decided{name_, w.tier, w.in_flight, w.waiting, w.limit(), w.max_queue()};
   if (admitted && hooks.on_admit)
-    call_hook([&] { hooks.on_admit(event(w.tier, w.in_flight, w.waiting)); });
+    call_hook([&] { hooks.on_admit(decided); });
   else if (!admitted && hooks.on_reject)
-    call_hook([&] { hooks.on_reject(event(w.tier, w.in_flight, w.waiting), detail::reason_of(w.verdict)); });
+    call_hook([&] { hooks.on_reject(decided, detail::reason_of(w.verdict)); });
 }
 
 void Gate::announce_all(const Wakes& wakes) noexcept {

@@ -72,6 +72,11 @@ AsyncAcquire::~AsyncAcquire() {
 }
 
 bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
+  if (stage_ == Stage::over) {  // once more
+    stage_ = Stage::idle;
+    verdict = early = detail::Verdict::pending;
+    waited_ = false;
+  }
   Gate::Plan plan;
   if (auto decided = gate_.decide_now(options, true, plan)) {
     if (*decided) {
@@ -81,7 +86,9 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
       verdict = detail::rejected(decided->error().reason);
       in_flight = decided->error().in_flight;
       waiting = decided->error().waiting;
+      set_shape(decided->error().max_concurrent, decided->error().max_queue);
     }
+    stage_ = Stage::over;
     return true;
   }
   cost = std::max(options.cost, 1u);

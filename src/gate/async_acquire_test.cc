@@ -5,6 +5,7 @@
 #include <stop_token>
 #include <utility>
 
+#include "bulkhead/async_acquire.h"
 #include "bulkhead/gate.h"
 
 namespace bulkhead {
@@ -76,6 +77,55 @@ TEST_F(AsyncTimeout, AStopThatComesFirstStillCancels) {
   const auto source = std::make_unique<std::stop_source>();
   source->request_stop();
   EXPECT_EQ(answer({.timeout = 1ns, .stop = source->get_token()}), Reason::cancelled);
+}
+
+// Whatever became of it the first time, the second is a call like any other.
+class Again final : public AsyncAcquire {
+ public:
+  explicit Again(Gate& gate) : AsyncAcquire(gate, &watch_), watch_(AcquireOptions{}) {}
+  bool go() { return start(watch_.options()); }
+  bool decided = false;
+
+ private:
+  void on_decided() noexcept override { decided = true; }
+  AcquireWatch watch_;
+};
+
+TEST(AsyncAcquire, CanBeStartedAgainAndTakesAPlaceEachTime) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  Again call(gate);
+  ASSERT_TRUE(call.go());
+  auto first = call.result();
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(call.go());  // it waits, although it was admitted before
+  EXPECT_FALSE(call.decided);
+  first->release();
+  EXPECT_TRUE(call.decided);
+  auto second = call.result();
+  ASSERT_TRUE(second);
+  EXPECT_TRUE(second->waited());
+  second->release();
+  ASSERT_TRUE(call.go());
+  auto third = call.result();
+  ASSERT_TRUE(third);
+  EXPECT_FALSE(third->waited());
+  third->release();
+  const Snapshot s = gate.snapshot();
+  EXPECT_EQ(s.admitted, 3u);
+  EXPECT_EQ(s.released, 3u);
+  EXPECT_EQ(s.underflows, 0u);
+}
+
+TEST(AsyncAcquire, CanBeStartedAgainAfterItWasCancelled) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  auto holder = gate.acquire();
+  Again call(gate);
+  ASSERT_FALSE(call.go());
+  EXPECT_TRUE(call.cancel());
+  EXPECT_EQ(call.result().error().reason, Reason::cancelled);
+  holder->release();
+  ASSERT_TRUE(call.go());
+  EXPECT_TRUE(call.result());
 }
 
 }  // namespace

@@ -35,21 +35,28 @@ void check_queue(std::string_view gate, std::uint32_t max_queue) {
 void check(const GateOptions& o) {
   check_limit(o.name, o.max_concurrent);
   check_queue(o.name, o.max_queue);
-  const auto refuse = [&](std::string_view setting, std::string_view problem) {
-    base::throw_invalid(base::join({"bulkhead \"", o.name, "\": ", setting, " ", problem}));
+  const auto refuse = [&](std::string_view setting, const std::string& value, std::string_view problem) {
+    base::throw_invalid(base::join({"bulkhead \"", o.name, "\": ", setting, " = ", value, " ", problem}));
   };
   const auto check_share = [&](std::string_view setting, double share) {
     if (!(share >= 0 && share < 1))
-      refuse(setting, "is out of range: give a share from 0 to below 1, such as 0.2 for a fifth");
+      refuse(setting, std::to_string(share),
+             "is out of range: give a share from 0 to below 1, such as 0.2 for a fifth");
+  };
+  const auto check_time = [&](std::string_view setting, std::chrono::nanoseconds time, std::string_view fix) {
+    if (time < std::chrono::nanoseconds(0))
+      refuse(setting, std::to_string(time.count()) + " ns", base::join({"is negative: give ", fix}));
   };
   check_share("critical_reserve", o.critical_reserve);
   check_share("critical_queue_reserve", o.critical_queue_reserve);
   check_range(o.name, "flow_queues", o.flow_queues, 0, detail::kMostFlowQueues);
   if (o.flow_queues > 0)
     check_range(o.name, "flow_hand", o.flow_hand, 1, std::min(o.flow_queues, detail::kMostFlowHand));
-  if (o.max_wait < std::chrono::nanoseconds(0))
-    refuse("max_wait", "is negative: give 0 (do not wait) or more");
-  if (o.max_barge < std::chrono::nanoseconds(0)) refuse("max_barge", "is negative: give 0 or more");
+  check_time("max_wait", o.max_wait, "0 (do not wait) or more");
+  check_time("max_barge", o.max_barge, "0 or more");
+  if (o.fairness > Fairness::adaptive)
+    refuse("fairness", std::to_string(static_cast<unsigned>(o.fairness)),
+           "is none: give fifo, barging or adaptive");
 }
 
 // A share of the limit in whole units: at least the share, but never all of it.
@@ -214,6 +221,7 @@ Snapshot Gate::snapshot() const noexcept {
     for (std::size_t reason = 0; reason < kReasons; ++reason)
       s.rejected_by_reason[reason] += stripe.by_reason[reason].load(std::memory_order_relaxed);
   s.mean_hold = std::chrono::nanoseconds(mean_hold_.load(std::memory_order_relaxed));
+  if (observers_ && observers_->holders) s.oldest_hold = observers_->holders->oldest(clock_.now());
   if (meter_) {
     const detail::Meter::Reading sums = meter_->read(glance_ns());
     s.occupancy = std::chrono::nanoseconds(sums.occupancy);

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "bulkhead/compose.h"
@@ -48,8 +51,12 @@ TEST(Gate, WrongOptionsNameTheSettingTheValueAndTheFix) {
             "bulkhead \"db\": max_concurrent = 0 is out of range: give 1 to 268435455");
   EXPECT_THAT(message({.max_concurrent = 1u << 28}), HasSubstr("max_concurrent = 268435456"));
   EXPECT_THAT(message({.max_queue = 1u << 21}), HasSubstr("max_queue = 2097152"));
-  EXPECT_THAT(message({.max_wait = -1ns}), HasSubstr("max_wait"));
-  EXPECT_THAT(message({.critical_reserve = 1.0}), HasSubstr("critical_reserve"));
+  EXPECT_THAT(message({.max_wait = -1ns}),
+              HasSubstr("max_wait = -1 ns is negative: give 0 (do not wait) or more"));
+  EXPECT_THAT(message({.critical_reserve = 1.5}), HasSubstr("critical_reserve = 1.5"));
+  EXPECT_THAT(message({.critical_reserve = 1.0}), HasSubstr("a share from 0 to below 1"));
+  EXPECT_THAT(message({.fairness = Fairness(9)}), HasSubstr("fairness = 9"));
+  EXPECT_THAT(message({.max_barge = -2ns}), HasSubstr("max_barge = -2 ns"));
   EXPECT_THAT(message({.critical_reserve = std::numeric_limits<double>::quiet_NaN()}),
               HasSubstr("critical_reserve"));
   EXPECT_EQ(message({.max_concurrent = (1u << 28) - 1, .max_queue = (1u << 21) - 1}), "accepted");
@@ -158,6 +165,46 @@ TEST(Gate, AHopelessDeadlineIsRefusedAtOnce) {
   gate.close();
 }
 
+// Each sample moves the mean by an eighth of the difference; after the first sixteen calls, one in sixteen is one.
+TEST(Gate, TheMeanHoldTimeFollowsTheCalls) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 1, .measure_service = true, .clock = &clock}};
+  const auto hold = [&](std::chrono::nanoseconds time) {
+    auto permit = gate.acquire();
+    clock.advance(time);
+  };
+  hold(80ms);
+  EXPECT_EQ(gate.snapshot().mean_hold, 80ms);
+  hold(160ms);
+  EXPECT_EQ(gate.snapshot().mean_hold, 90ms);
+  hold(10ms);
+  EXPECT_EQ(gate.snapshot().mean_hold, 80ms);
+  for (int i = 3; i < 17; ++i) hold(80ms);
+  EXPECT_EQ(gate.snapshot().mean_hold, 80ms);
+  for (int i = 17; i < 32; ++i) hold(8s);
+  EXPECT_EQ(gate.snapshot().mean_hold, 80ms);  // none of these was sampled
+  hold(160ms);
+  EXPECT_EQ(gate.snapshot().mean_hold, 90ms);
+}
+
+TEST(Gate, ALabelIsKeptAsLongAsItsCallWaitsAndCutBetweenCharacters) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1, .track_holders = true}};
+  auto first = gate.acquire();
+  std::optional<Permit> second;
+  {
+    auto label = std::make_unique<std::string>(46, 'x');
+    *label += "\u00e4 and more";
+    gate.async_acquire({.label = *label}, [&](Result<Permit> r) { second = *std::move(r); });
+    label->assign(label->size(), '?');
+  }
+  first->release();
+  ASSERT_EQ(gate.holders().size(), 1u);
+  EXPECT_EQ(gate.holders()[0].label, std::string(46, 'x'));
+  second.reset();
+  auto third = gate.acquire({.label = std::string_view("a\0b", 3)});
+  EXPECT_EQ(gate.holders()[0].label, std::string("a\0b", 3));
+}
+
 TEST(AcquireAll, GivesBackWhatItTookWhenALaterGateRefuses) {
   Gate outer{{.name = "outer", .max_concurrent = 1}};
   Gate inner{{.name = "inner", .max_concurrent = 1}};
@@ -172,6 +219,59 @@ TEST(AcquireAll, GivesBackWhatItTookWhenALaterGateRefuses) {
   ASSERT_FALSE(neither);
   EXPECT_EQ(neither.error().name, "inner");
   EXPECT_EQ(outer.snapshot().in_flight, 0u);
+}
+
+TEST(Gate, TheOldestHoldIsKnownWhereHoldersAre) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 2, .track_holders = true, .clock = &clock}};
+  EXPECT_EQ(gate.snapshot().oldest_hold, 0ns);
+  auto first = gate.acquire();
+  clock.advance(3s);
+  auto second = gate.acquire();
+  clock.advance(1s);
+  EXPECT_EQ(gate.snapshot().oldest_hold, 4s);
+  first->release();
+  EXPECT_EQ(gate.snapshot().oldest_hold, 1s);
+  EXPECT_EQ(Gate({.max_concurrent = 1}).snapshot().oldest_hold, std::nullopt);
+}
+
+TEST(AcquireAll, OneTimeoutCoversAllGates) {
+  ManualClock clock;
+  Gate outer{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
+  Gate inner{{.name = "inner", .max_concurrent = 1, .max_queue = 1, .clock = &clock}};
+  auto first = outer.acquire();
+  auto second = inner.acquire();
+  const TimePoint began = clock.now();
+  std::optional<Rejection> why;
+  TimePoint ended;
+  std::jthread caller([&] {
+    auto both = acquire_all({.timeout = 100ms}, outer, inner);
+    if (!both) why = both.error();
+    ended = clock.now();
+  });
+  until_waiting(outer, 1);
+  clock.advance(60ms);
+  first->release();
+  until_waiting(inner, 1);
+  clock.advance(39ms);
+  EXPECT_EQ(inner.snapshot().waiting, 1u);
+  clock.advance(1ms);
+  caller.join();
+  ASSERT_TRUE(why);
+  EXPECT_EQ(why->reason, Reason::timeout);
+  EXPECT_EQ(why->name, "inner");
+  EXPECT_EQ(ended - began, 100ms);
+  EXPECT_EQ(outer.snapshot().in_flight, 0u);
+}
+
+TEST(Wrap, IsAsConstAsWhatItWraps) {
+  Gate gate{{.max_concurrent = 1}};
+  const auto twice = wrap(gate, [](int x) { return 2 * x; });
+  EXPECT_EQ(twice(21).value(), 42);
+  auto count = wrap(gate, [n = 0]() mutable { return ++n; });
+  EXPECT_EQ(count().value(), 1);
+  EXPECT_EQ(count().value(), 2);
+  static_assert(!std::is_invocable_v<const decltype(count)&>);
 }
 
 TEST(Wrap, LiftsTheSignatureToAResult) {

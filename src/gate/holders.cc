@@ -27,7 +27,10 @@ std::uint32_t Holders::add(std::string_view label, TimePoint since, Priority pri
   entry.cost = cost;
   entry.since = since;
   entry.where = where;
-  entry.label[label.copy(entry.label, sizeof entry.label - 1)] = '\0';
+  std::size_t length = std::min(label.size(), Holder::max_label);
+  if (length < label.size())
+    while (length > 0 && (label[length] & 0xc0) == 0x80) --length;  // not inside a character of UTF-8
+  entry.label_length = static_cast<std::uint8_t>(label.copy(entry.label, length));
   return number;
 }
 
@@ -39,12 +42,20 @@ void Holders::remove(std::uint32_t number) noexcept {
   free_ = number;
 }
 
+std::chrono::nanoseconds Holders::oldest(TimePoint now) const noexcept {
+  std::lock_guard lock(mutex_);
+  TimePoint since = now;
+  for (const Entry& e : entries_)
+    if (e.used) since = std::min(since, e.since);
+  return now - since;
+}
+
 std::vector<Holder> Holders::list(TimePoint now) const {
   std::vector<Holder> holders;
   {
     std::lock_guard lock(mutex_);
     for (const Entry& e : entries_)
-      if (e.used) holders.push_back({e.label, now - e.since, e.priority, e.cost, e.where});
+      if (e.used) holders.push_back({{e.label, e.label_length}, now - e.since, e.priority, e.cost, e.where});
   }
   std::sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) { return a.age > b.age; });
   return holders;

@@ -22,6 +22,7 @@ class Holders {
                     const std::source_location& where) noexcept;
   void remove(std::uint32_t entry) noexcept;
   std::vector<Holder> list(TimePoint now) const;
+  std::chrono::nanoseconds oldest(TimePoint now) const noexcept;  // its age; 0: there is none
 
  private:
   struct Entry {
@@ -31,7 +32,8 @@ class Holders {
     std::uint32_t next_free = 0;
     TimePoint since;
     std::source_location where;
-    char label[48] = {};
+    std::uint8_t label_length = 0;
+    char label[Holder::max_label];
   };
 
   mutable std::mutex mutex_;

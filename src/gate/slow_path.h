@@ -104,8 +104,10 @@ void Turnstile<P>::each_waiter(F&& f) const noexcept {
 template <class P>
 void Turnstile<P>::decide(Waiter& w, Verdict verdict) noexcept {
   w.verdict = verdict;
-  w.in_flight = in_flight();
+  w.in_flight =
+      in_flight_at(word_.load(std::memory_order_relaxed));  // nobody resizes: this thread has the lock
   w.waiting = line::total(line_.load(std::memory_order_relaxed));
+  w.set_shape(limit(), max_queue());
 }
 
 template <class P>
@@ -284,15 +286,19 @@ void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
 template <class P>
 inline typename Turnstile<P>::Look Turnstile<P>::look(Priority tier, std::uint32_t cost,
                                                       bool may_queue) const noexcept {
-  const std::uint64_t w = word_.load(std::memory_order_acquire);
+  std::uint64_t w = 0;
+  Look look{.verdict = Verdict::pending, .in_flight = 0, .limit = 0, .waiting = 0, .max_queue = max_queue()};
+  read_at_once([&] {
+    w = word_.load(std::memory_order_acquire);
+    look.limit = limit_.load(std::memory_order_acquire);
+    look.in_flight = in_flight_at(w);
+  });
   const std::uint64_t l = line_.load(std::memory_order_acquire);
-  const std::uint32_t limit = limit_.load(std::memory_order_relaxed);
-  const std::uint32_t reserve = reserve_.load(std::memory_order_relaxed);
-  const std::uint32_t max = max_queue();
-  const std::int64_t used = std::int64_t{limit} - reserve - word::room(w);
-  Look look{Verdict::pending, used > 0 ? static_cast<std::uint32_t>(used) : 0, limit, line::total(l), max};
+  look.waiting = line::total(l);
+  const std::uint32_t max = look.max_queue;
 
-  const bool full = word::room(w) < std::int64_t{cost} && (tier != Priority::critical || reserve == 0);
+  const bool full = word::room(w) < std::int64_t{cost} &&
+                    (tier != Priority::critical || reserve_.load(std::memory_order_relaxed) == 0);
   if (!(w & word::quiet) && closed()) {
     look.verdict = rejected(Reason::shutdown);
   } else if (!may_queue || max == 0) {
@@ -485,6 +491,7 @@ void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64
   const std::int64_t after = std::int64_t{limit} - reserve;
   begin();
   shift(after - before, now);
+  P::point("resize.halfway");
   limit_.store(limit, std::memory_order_release);
   reserve_.store(reserve, std::memory_order_release);
   end();
@@ -547,40 +554,66 @@ bool Turnstile<P>::leave_drain(Drain& drain, std::int64_t now, Wakes& wakes) noe
 // ---- reading ----
 
 template <class P>
-std::uint32_t Turnstile<P>::in_flight() const noexcept {
+template <class Read>
+[[gnu::always_inline]] inline bool Turnstile<P>::read_at_rest(int tries, Read&& read) const noexcept {
+  for (int i = 0; i < tries; ++i) {
+    const std::uint32_t ended = ended_.load(std::memory_order_acquire);
+    read();
+    if (begun_.load(std::memory_order_acquire) == ended) return true;
+  }
+  return false;
+}
+
+// Sixteen looks take longer than a resize, unless it has lost its core.
+template <class P>
+template <class Read>
+[[gnu::always_inline]] inline void Turnstile<P>::read_at_once(Read&& read) const noexcept {
+  if (read_at_rest(16, read)) [[likely]]
+    return;
+  P::point("look.torn");
+  Hold hold(mutex_);
+  read();
+}
+
+template <class P>
+inline std::uint32_t Turnstile<P>::in_flight_at(std::uint64_t w) const noexcept {
   const std::int64_t open =
-      std::int64_t{limit_.load(std::memory_order_relaxed)} - reserve_.load(std::memory_order_relaxed);
-  const std::int64_t used = open - word::room(word_.load(std::memory_order_relaxed));
+      std::int64_t{limit_.load(std::memory_order_acquire)} - reserve_.load(std::memory_order_acquire);
+  const std::int64_t used = open - word::room(w);
   return used > 0 ? static_cast<std::uint32_t>(used) : 0;
+}
+
+template <class P>
+std::uint32_t Turnstile<P>::in_flight() const noexcept {
+  std::uint32_t used = 0;
+  read_at_once([&] { used = in_flight_at(word_.load(std::memory_order_acquire)); });
+  return used;
 }
 
 template <class P>
 typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
   Numbers n{};
+  std::uint64_t w = 0, anchor = 0;
+  std::int64_t reserve = 0, heavy = 0;
   // Bounded, so that a storm of failing calls cannot hold a reader: the last try is then at most a few calls
   // off, and says so.
-  for (int tries = 0; tries < 1000; ++tries) {
-    const std::uint32_t ended = ended_.load(std::memory_order_acquire);
-    const std::uint64_t w = word_.load(std::memory_order_acquire);
-    const std::uint64_t anchor = anchor_.load(std::memory_order_acquire);
+  n.torn = !read_at_rest(1000, [&] {
+    w = word_.load(std::memory_order_acquire);
+    anchor = anchor_.load(std::memory_order_acquire);
     n.limit = limit_.load(std::memory_order_acquire);
-    const std::int64_t reserve = reserve_.load(std::memory_order_acquire);
-    const std::int64_t heavy = heavy_.load(std::memory_order_acquire);
+    reserve = reserve_.load(std::memory_order_acquire);
+    heavy = heavy_.load(std::memory_order_acquire);
     n.failed = failed_.load(std::memory_order_acquire);
     n.line = in_line();
-    const bool still = begun_.load(std::memory_order_acquire) == ended;
-
-    const std::int64_t used = std::int64_t{n.limit} - reserve - word::room(w);
-    n.underflow = still && used < 0;
-    n.in_flight = used < 0 ? 0 : static_cast<std::uint32_t>(used);
-    n.permits = used - heavy < 0 ? 0 : static_cast<std::uint32_t>(used - heavy);
-    // signed: a reader may hold a word older than the anchor
-    const auto since = static_cast<std::int32_t>(word::released(w) - static_cast<std::uint32_t>(anchor));
-    n.released = anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(since));
-    if (n.failed > n.released) n.failed = n.released;
-    n.torn = !still;
-    if (still) break;
-  }
+  });
+  const std::int64_t used = std::int64_t{n.limit} - reserve - word::room(w);
+  n.underflow = !n.torn && used < 0;
+  n.in_flight = used < 0 ? 0 : static_cast<std::uint32_t>(used);
+  n.permits = used - heavy < 0 ? 0 : static_cast<std::uint32_t>(used - heavy);
+  // signed: a reader may hold a word older than the anchor
+  const auto since = static_cast<std::int32_t>(word::released(w) - static_cast<std::uint32_t>(anchor));
+  n.released = anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(since));
+  if (n.failed > n.released) n.failed = n.released;
   n.max_queue = max_queue();
   n.closed = closed();
   return n;

@@ -269,6 +269,12 @@ constexpr Descriptor kCatalogue[] = {
     {{"bulkhead_in_flight", gauge, "bulkhead",
       "Units of cost in use now; the calls running, unless some cost more than 1."},
      gate<&Snapshot::in_flight>},
+    {{"bulkhead_oldest_call_seconds", gauge, "bulkhead",
+      "How long the call that has held its place for longest has done so, where track_holders is on."},
+     [](Writer& out, const Page& page) {
+       for (const Row& row : page.rows)
+         if (const auto& oldest = row.now->gate.oldest_hold) out.seconds(row.labels, kEnd, count(*oldest));
+     }},
     {{"bulkhead_available_permits", gauge, "bulkhead", "Units of cost that are free now."},
      own<[](B b) { return b.gate.max_concurrent - std::min(b.gate.max_concurrent, b.gate.in_flight); }>},
     {{"bulkhead_max_concurrent", gauge, "bulkhead", "The limit in force for units of cost."},

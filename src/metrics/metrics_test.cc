@@ -143,6 +143,20 @@ TEST(Metrics, CountersAreThoseOfTheBulkheads) {
   EXPECT_EQ(page.at(R"(bulkhead_tenants_retired_total{bulkhead="orders"})"), "2");
 }
 
+TEST(Metrics, ACallThatIsStuckGrowsOldWhereHoldersAreTracked) {
+  ManualClock clock;
+  Registry registry;
+  const auto db =
+      registry.add({.options = {.name = "db", .max_concurrent = 2, .track_holders = true, .clock = &clock}});
+  registry.add({.options = {.name = "cache", .max_concurrent = 2, .clock = &clock}});
+  const auto stuck = db->try_acquire();
+  clock.advance(std::chrono::minutes(6));
+  Metrics metrics;
+  const auto page = samples(render(metrics, registry.snapshot()));
+  EXPECT_EQ(page.at("bulkhead_oldest_call_seconds{bulkhead=\"db\"}"), "360");
+  EXPECT_FALSE(page.contains("bulkhead_oldest_call_seconds{bulkhead=\"cache\"}"));
+}
+
 TEST(Metrics, ABulkheadThatOnlyWatchesOrIsOffCountsItsRequestsToo) {
   RegistrySnapshot all;
   for (const bool shadow : {true, false}) {

@@ -30,6 +30,7 @@ void add_state(BulkheadSnapshot& sum, const BulkheadSnapshot& one) {
   gate.max_queue += one.gate.max_queue;
   for (std::size_t i = 0; i < kPriorities; ++i)
     gate.waiting_by_priority[i] += one.gate.waiting_by_priority[i];
+  gate.oldest_hold = std::max(gate.oldest_hold, one.gate.oldest_hold);
   sum.beyond += one.beyond;
   sum.shadow |= one.shadow;
   sum.draining |= one.draining;

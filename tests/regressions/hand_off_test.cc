@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "bulkhead/gate.h"
 #include "bulkhead/manual_clock.h"
@@ -255,6 +256,48 @@ TEST(HandOff, ADrainWaitsForAReleaseThatIsOnItsWay) {
   points.let_go("releaser");
   drainer.join();
   EXPECT_TRUE(drained);
+}
+
+// A resize changes the word and the limit one after the other. Who looks in between is told the numbers of neither.
+TEST(Numbers, OfARefusalAreOfOneInstantAlsoWhileTheLimitMoves) {
+  Gate gate{{.name = "db", .max_concurrent = 8}};
+  std::vector<Permit> held;
+  for (int i = 0; i < 8; ++i) held.push_back(*gate.acquire());
+  SyncPoints points;
+  points.hold("resizing", "resize.halfway");
+  std::jthread resizing = named("resizing", [&] { gate.resize(4); });
+  points.until_held("resizing");
+  std::string told;
+  std::uint32_t in_flight = 0;
+  points.hold("refused", "look.torn");
+  std::jthread refused = named("refused", [&] { told = gate.try_acquire().error().message(); });
+  points.until_held("refused");
+  points.hold("looking", "look.torn");
+  std::jthread looking = named("looking", [&] { in_flight = gate.in_flight(); });
+  points.until_held("looking");
+  for (const char* const thread : {"refused", "looking", "resizing"}) points.let_go(thread);
+  resizing.join();
+  refused.join();
+  looking.join();
+  EXPECT_EQ(told, "bulkhead \"db\" rejected (concurrency_limit): 8/4 running, 0/0 waiting");
+  EXPECT_EQ(in_flight, 8u);
+}
+
+// Both are refused by the same close(). What the first one's handler does is not the second one's business.
+TEST(Numbers, OfARefusalAreThoseOfTheMomentItWasDecided) {
+  Gate gate{{.name = "db", .max_concurrent = 1, .max_queue = 4}};
+  auto holder = gate.acquire();
+  std::vector<std::string> told;
+  for (int i = 0; i < 2; ++i)
+    gate.async_acquire({}, [&](const Result<Permit>& r) {
+      told.push_back(r.error().message());
+      gate.resize(7);
+      gate.resize_queue(9);
+    });
+  gate.close();
+  EXPECT_EQ(told,
+            (std::vector<std::string>{"bulkhead \"db\" rejected (shutdown): 1/1 running, 1/4 waiting",
+                                      "bulkhead \"db\" rejected (shutdown): 1/1 running, 0/4 waiting"}));
 }
 
 }  // namespace

@@ -208,6 +208,7 @@ TEST(PeerDefect, Row07_GrowDoesNotWakeTheWaiters) {
   EXPECT_EQ(numbers(gate), Numbers(4, 0));
 }
 
+// The first release has given the unit back and is held before it can hand it on.
 TEST(PeerDefect, Row08_ASecondReleaseInflatesCapacity) {
   SyncPoints points;
   Gate gate{{.max_concurrent = 1, .max_queue = 2}};
@@ -215,19 +216,21 @@ TEST(PeerDefect, Row08_ASecondReleaseInflatesCapacity) {
   Caller b(gate, {}, Kind::thread);
   until_waiting(gate, 1);
   Caller c(gate);
-  points.hold("releaser", "release.before_rouse");
+  points.hold("releaser", "release.before_lock");
   std::jthread releaser = named("releaser", [&] {
     EXPECT_TRUE(a->release());
     EXPECT_FALSE(a->release());
   });
   points.until_held("releaser");
+  EXPECT_FALSE(a->release());
+  EXPECT_FALSE(gate.try_acquire());
   points.let_go("releaser");
   releaser.join();
   EXPECT_TRUE(b.admitted());
   EXPECT_FALSE(a->release());
   EXPECT_TRUE(c.pending());
   EXPECT_EQ(numbers(gate), Numbers(1, 1));
-  EXPECT_EQ(gate.snapshot().double_releases, 2u);
+  EXPECT_EQ(gate.snapshot().double_releases, 3u);
   EXPECT_EQ(gate.snapshot().underflows, 0u);
   gate.close();
 }

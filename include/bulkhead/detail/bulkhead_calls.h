@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bulkhead/bulkhead.h"
+#include "bulkhead/detail/decorated.h"
 
 namespace bulkhead {
 namespace detail {
@@ -558,16 +559,16 @@ void Bulkhead::deliver(H& handler, A&& what) noexcept {
 
 template <class F>
 auto protect(Bulkhead& bulkhead, F fn) {
-  return [&bulkhead, fn = std::move(fn)]<class... Args>(Args&&... args) mutable
-    requires std::is_invocable_v<F&, Args...>
-  {
-    using R = std::invoke_result_t<F&, Args...>;
+  return detail::Decorated(std::move(fn), [&bulkhead]<class Fn, class... Args>(Fn& f, Args&&... args) {
+    using R = std::invoke_result_t<Fn&, Args...>;
     // In a pool the call may outlive its caller, so it takes its arguments along.
     if (bulkhead.isolation() == Isolation::threads)
-      return bulkhead.execute([fn, args = std::tuple<std::decay_t<Args>...>(std::forward<Args>(
-                                       args)...)]() mutable -> R { return std::apply(fn, std::move(args)); });
-    return bulkhead.execute([&]() -> R { return std::invoke(fn, std::forward<Args>(args)...); });
-  };
+      return bulkhead.execute(
+          [f = F(f), args = std::tuple<std::decay_t<Args>...>(std::forward<Args>(args)...)]() mutable -> R {
+            return std::apply(f, std::move(args));
+          });
+    return bulkhead.execute([&]() -> R { return std::invoke(f, std::forward<Args>(args)...); });
+  });
 }
 
 }  // namespace bulkhead

@@ -123,8 +123,14 @@ struct Waiter {
   std::uint64_t flow = 0;  // see FlowQueues
   std::int64_t since = 0;  // ns, when it joined the line; used by Fairness::adaptive
 
-  // Guarded as above.
-  std::uint32_t in_flight = 0, waiting = 0;  // the numbers when it was decided
+  // Guarded as above. The numbers when it was decided; `limit` and `max_queue` take the place of `since`, which nobody
+  // needs by then.
+  std::uint32_t in_flight = 0, waiting = 0;
+  void set_shape(std::uint32_t limit, std::uint32_t max_queue) {
+    since = static_cast<std::int64_t>(std::uint64_t{limit} << 32 | max_queue);
+  }
+  std::uint32_t limit() const { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(since) >> 32); }
+  std::uint32_t max_queue() const { return static_cast<std::uint32_t>(since); }
   Waiter* next = nullptr;
   Waiter* prev = nullptr;
 
@@ -434,6 +440,14 @@ class Turnstile {
   void take_posts() noexcept;
   void allow_posts() noexcept;
   std::uint64_t in_line() const noexcept;  // not under the lock
+  std::uint32_t in_flight_at(std::uint64_t w) const noexcept;
+  // Calls `read` again, up to so many times, until nobody stood between begin() and end() meanwhile: false, somebody
+  // always did. What it reads it acquires.
+  template <class Read>
+  bool read_at_rest(int tries, Read&& read) const noexcept;
+  // Word, limit and reserve of one instant: a resize changes them one after the other. Not under the lock.
+  template <class Read>
+  void read_at_once(Read&& read) const noexcept;
   void note(std::uint64_t w) noexcept;
 
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
