@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -79,7 +80,9 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
   cli::JsonLines lines;
   const cli::PrivateDirectory directory("bulkhead-demo");
   const std::string token = new_token();
-  std::ofstream(directory.path() + "/tokens") << "demo operator " << control::sha256_hex(token) << '\n';
+  const std::string tokens = directory.path() + "/tokens";
+  std::ofstream(tokens) << "demo operator " << control::sha256_hex(token) << '\n';
+  std::filesystem::permissions(tokens, std::filesystem::perms(0600));  // whatever the umask
 
   Registry registry;
   std::unique_ptr<Store> store;
@@ -93,7 +96,7 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
   control::ServerOptions options{
       .unix_socket = o.unix_socket.empty() ? directory.path() + "/admin.sock" : o.unix_socket,
       .listen = o.listen.empty() ? std::string(kUsualListen) : o.listen,
-      .tokens_file = directory.path() + "/tokens",
+      .tokens_file = tokens,
       .instance = "demo",
       .version = std::string(version),
       .switches = {{.name = "slow-analytics",

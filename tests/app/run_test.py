@@ -341,6 +341,7 @@ class Life(Case):
                         "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True, timeout=30)
         with open(self.directory + "/tokens", "w") as out:
             out.write("ann operator " + hashlib.sha256(b"secret").hexdigest() + "\n")
+        os.chmod(self.directory + "/tokens", 0o600)
         with open(self.directory + "/b.yaml", "w") as out:
             out.write("version: 1\nbulkheads:\n  db: {max_concurrent: 2}\ncontrol:\n  listen: 0.0.0.0:0\n  anonymous: none\n"
                       f"  tokens_file: {self.directory}/tokens\n  tls: {{certificate: {certificate}, private_key: {key}}}\n")
