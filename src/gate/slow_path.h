@@ -564,11 +564,10 @@ template <class Read>
   return false;
 }
 
-// Sixteen looks take longer than a resize, unless it has lost its core.
 template <class P>
 template <class Read>
 [[gnu::always_inline]] inline void Turnstile<P>::read_at_once(Read&& read) const noexcept {
-  if (read_at_rest(16, read)) [[likely]]
+  if (read_at_rest(P::looks, read)) [[likely]]
     return;
   P::point("look.torn");
   Hold hold(mutex_);

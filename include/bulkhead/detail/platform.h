@@ -18,6 +18,8 @@ struct StdPlatform {
   using Var = T;
   using Mutex = detail::Mutex;
 
+  // At numbers that a resize is changing, before the lock is taken: it takes less, unless it has lost its core.
+  static constexpr int looks = 16;
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
