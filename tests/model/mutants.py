@@ -112,6 +112,7 @@ MUTANTS = [
     Mutant("resize_without_section", SLOW,
            "  begin();\n"
            "  shift(after - before, now);\n"
+           "  P::point(\"resize.halfway\");\n"
            "  limit_.store(limit, std::memory_order_release);\n"
            "  reserve_.store(reserve, std::memory_order_release);\n"
            "  end();\n",
@@ -159,8 +160,10 @@ MUTANTS = [
            "reserve < 0) return nullptr;", "reserve < -9) return nullptr;", "posted_shrink"),
     # ---- numbers ----
     Mutant("reader_trusts_any_instant", SLOW,
-           "const bool still = begun_.load(std::memory_order_acquire) == ended;", "const bool still = true;",
+           "if (begun_.load(std::memory_order_acquire) == ended) return true;", "return true;",
            "snapshot_heavy"),
+    Mutant("look_trusts_any_instant", SLOW,
+           "  P::point(\"look.torn\");\n  Hold hold(mutex_);\n  read();", "", "snapshot_resize"),
     Mutant("heavy_counted_outside_the_section", SLOW,
            "    if (taken) add_heavy(w.cost - 1);\n    end();", "    end();\n    if (taken) add_heavy(w.cost - 1);",
            "snapshot_heavy"),

@@ -382,6 +382,9 @@ struct SnapshotResize : Base {
         const Turnstile::Numbers n = gate.t().read();
         check(n.in_flight == 1 && n.permits == 1, "one unit is out");
         check(n.released == 0 && n.failed == 0, "none came back");
+        const Turnstile::Look look = gate.t().look(Priority::normal, 9, false);
+        check(look.in_flight == 1 && (look.limit == 2 || look.limit == 4), "a refusal says so too");
+        check(gate.t().in_flight() == 1, "and who only asks");
       }
       return;
     }
