@@ -20,7 +20,8 @@ ManualClock::~ManualClock() = default;
 
 void ManualClock::advance(std::chrono::nanoseconds by) {
   const TimePoint from = now();
-  advance_to(by > TimePoint::max() - from ? TimePoint::max() : from + by);  // no further than time goes
+  by = std::max(by, std::chrono::nanoseconds(0));
+  advance_to(from > TimePoint::max() - by ? TimePoint::max() : from + by);  // no further than time goes
 }
 
 void ManualClock::advance_to(TimePoint then) {

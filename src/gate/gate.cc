@@ -1,6 +1,7 @@
 #include "bulkhead/gate.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <thread>
 
@@ -32,6 +33,11 @@ void check_queue(std::string_view gate, std::uint32_t max_queue) {
   check_range(gate, "max_queue", max_queue, 0, detail::line::max_queue);
 }
 
+std::string shortest(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
 void check(const GateOptions& o) {
   check_limit(o.name, o.max_concurrent);
   check_queue(o.name, o.max_queue);
@@ -40,7 +46,7 @@ void check(const GateOptions& o) {
   };
   const auto check_share = [&](std::string_view setting, double share) {
     if (!(share >= 0 && share < 1))
-      refuse(setting, std::to_string(share),
+      refuse(setting, shortest(share),
              "is out of range: give a share from 0 to below 1, such as 0.2 for a fifth");
   };
   const auto check_time = [&](std::string_view setting, std::chrono::nanoseconds time, std::string_view fix) {

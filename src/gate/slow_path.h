@@ -104,10 +104,10 @@ void Turnstile<P>::each_waiter(F&& f) const noexcept {
 template <class P>
 void Turnstile<P>::decide(Waiter& w, Verdict verdict) noexcept {
   w.verdict = verdict;
-  w.in_flight =
-      in_flight_at(word_.load(std::memory_order_relaxed));  // nobody resizes: this thread has the lock
+  const Shape now = shape_under_lock();
+  w.in_flight = now.in_flight();
   w.waiting = line::total(line_.load(std::memory_order_relaxed));
-  w.set_shape(limit(), max_queue());
+  w.set_shape(now.limit, max_queue());
 }
 
 template <class P>
@@ -286,19 +286,13 @@ void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
 template <class P>
 inline typename Turnstile<P>::Look Turnstile<P>::look(Priority tier, std::uint32_t cost,
                                                       bool may_queue) const noexcept {
-  std::uint64_t w = 0;
-  Look look{.verdict = Verdict::pending, .in_flight = 0, .limit = 0, .waiting = 0, .max_queue = max_queue()};
-  read_at_once([&] {
-    w = word_.load(std::memory_order_acquire);
-    look.limit = limit_.load(std::memory_order_acquire);
-    look.in_flight = in_flight_at(w);
-  });
+  const Shape now = shape();
+  const std::uint64_t w = now.word;
   const std::uint64_t l = line_.load(std::memory_order_acquire);
-  look.waiting = line::total(l);
-  const std::uint32_t max = look.max_queue;
+  const std::uint32_t max = max_queue();
+  Look look{Verdict::pending, now.in_flight(), now.limit, line::total(l), max};
 
-  const bool full = word::room(w) < std::int64_t{cost} &&
-                    (tier != Priority::critical || reserve_.load(std::memory_order_relaxed) == 0);
+  const bool full = word::room(w) < std::int64_t{cost} && (tier != Priority::critical || now.reserve == 0);
   if (!(w & word::quiet) && closed()) {
     look.verdict = rejected(Reason::shutdown);
   } else if (!may_queue || max == 0) {
@@ -554,65 +548,65 @@ bool Turnstile<P>::leave_drain(Drain& drain, std::int64_t now, Wakes& wakes) noe
 // ---- reading ----
 
 template <class P>
-template <class Read>
-[[gnu::always_inline]] inline bool Turnstile<P>::read_at_rest(int tries, Read&& read) const noexcept {
-  for (int i = 0; i < tries; ++i) {
-    const std::uint32_t ended = ended_.load(std::memory_order_acquire);
-    read();
-    if (begun_.load(std::memory_order_acquire) == ended) return true;
-  }
-  return false;
+[[gnu::always_inline]] inline typename Turnstile<P>::Shape Turnstile<P>::shape_under_lock() const noexcept {
+  return {word_.load(std::memory_order_acquire), limit_.load(std::memory_order_acquire),
+          reserve_.load(std::memory_order_acquire)};
 }
 
 template <class P>
-template <class Read>
-[[gnu::always_inline]] inline void Turnstile<P>::read_at_once(Read&& read) const noexcept {
-  if (read_at_rest(P::looks, read)) [[likely]]
-    return;
+[[gnu::always_inline]] inline typename Turnstile<P>::Shape Turnstile<P>::shape() const noexcept {
+  const std::uint32_t ended = ended_.load(std::memory_order_acquire);
+  const Shape seen = shape_under_lock();
+  if (begun_.load(std::memory_order_acquire) == ended) [[likely]]
+    return seen;
+  return shape_in_the_end();
+}
+
+// Somebody is between begin() and end(): mostly a call that fails or costs more, and gone by now.
+template <class P>
+[[gnu::noinline]] typename Turnstile<P>::Shape Turnstile<P>::shape_in_the_end() const noexcept {
+  for (int i = 0; i < P::looks; ++i) {
+    const std::uint32_t ended = ended_.load(std::memory_order_acquire);
+    const Shape seen = shape_under_lock();
+    if (begun_.load(std::memory_order_acquire) == ended) return seen;
+  }
   P::point("look.torn");
   Hold hold(mutex_);
-  read();
-}
-
-template <class P>
-inline std::uint32_t Turnstile<P>::in_flight_at(std::uint64_t w) const noexcept {
-  const std::int64_t open =
-      std::int64_t{limit_.load(std::memory_order_acquire)} - reserve_.load(std::memory_order_acquire);
-  const std::int64_t used = open - word::room(w);
-  return used > 0 ? static_cast<std::uint32_t>(used) : 0;
+  return shape_under_lock();
 }
 
 template <class P>
 std::uint32_t Turnstile<P>::in_flight() const noexcept {
-  std::uint32_t used = 0;
-  read_at_once([&] { used = in_flight_at(word_.load(std::memory_order_acquire)); });
-  return used;
+  return shape().in_flight();
 }
 
 template <class P>
 typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
   Numbers n{};
-  std::uint64_t w = 0, anchor = 0;
-  std::int64_t reserve = 0, heavy = 0;
   // Bounded, so that a storm of failing calls cannot hold a reader: the last try is then at most a few calls
   // off, and says so.
-  n.torn = !read_at_rest(1000, [&] {
-    w = word_.load(std::memory_order_acquire);
-    anchor = anchor_.load(std::memory_order_acquire);
+  for (int tries = 0; tries < 1000; ++tries) {
+    const std::uint32_t ended = ended_.load(std::memory_order_acquire);
+    const std::uint64_t w = word_.load(std::memory_order_acquire);
+    const std::uint64_t anchor = anchor_.load(std::memory_order_acquire);
     n.limit = limit_.load(std::memory_order_acquire);
-    reserve = reserve_.load(std::memory_order_acquire);
-    heavy = heavy_.load(std::memory_order_acquire);
+    const std::int64_t reserve = reserve_.load(std::memory_order_acquire);
+    const std::int64_t heavy = heavy_.load(std::memory_order_acquire);
     n.failed = failed_.load(std::memory_order_acquire);
     n.line = in_line();
-  });
-  const std::int64_t used = std::int64_t{n.limit} - reserve - word::room(w);
-  n.underflow = !n.torn && used < 0;
-  n.in_flight = used < 0 ? 0 : static_cast<std::uint32_t>(used);
-  n.permits = used - heavy < 0 ? 0 : static_cast<std::uint32_t>(used - heavy);
-  // signed: a reader may hold a word older than the anchor
-  const auto since = static_cast<std::int32_t>(word::released(w) - static_cast<std::uint32_t>(anchor));
-  n.released = anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(since));
-  if (n.failed > n.released) n.failed = n.released;
+    const bool still = begun_.load(std::memory_order_acquire) == ended;
+
+    const std::int64_t used = std::int64_t{n.limit} - reserve - word::room(w);
+    n.underflow = still && used < 0;
+    n.in_flight = used < 0 ? 0 : static_cast<std::uint32_t>(used);
+    n.permits = used - heavy < 0 ? 0 : static_cast<std::uint32_t>(used - heavy);
+    // signed: a reader may hold a word older than the anchor
+    const auto since = static_cast<std::int32_t>(word::released(w) - static_cast<std::uint32_t>(anchor));
+    n.released = anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(since));
+    if (n.failed > n.released) n.failed = n.released;
+    n.torn = !still;
+    if (still) break;
+  }
   n.max_queue = max_queue();
   n.closed = closed();
   return n;

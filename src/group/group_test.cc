@@ -581,7 +581,7 @@ TEST(Group, ErrorsNameTheGroupAndTheFix) {
             "group \"db\": member \"a\" has gate.max_concurrent = 3: give guaranteed and max instead");
   EXPECT_EQ(
       error({.name = "db", .members = {{.name = "x"}, {.name = "a", .gate = {.critical_reserve = 2}}}}),
-      "bulkhead \"a\": critical_reserve is out of range: give a share from 0 to below 1, such as 0.2 for "
+      "bulkhead \"a\": critical_reserve = 2 is out of range: give a share from 0 to below 1, such as 0.2 for "
       "a fifth");
   EXPECT_EQ(error({.name = "db", .keep = -1ns}), "group \"db\": keep is negative: give 0 or more");
 }

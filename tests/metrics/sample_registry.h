@@ -33,7 +33,8 @@ class SampleRegistry {
     registry.add_group({.name = "db", .total = 10, .clock = &clock});
     registry.add({.options = {.name = "checkout"}, .group = "db", .guaranteed = {.percent = 60}});
     registry.add({.options = {.name = "search"}, .group = "db", .guaranteed = {.percent = 40}});
-    registry.add({.options = {.name = "plain", .histograms = false}, .criticality = Priority::best_effort});
+    registry.add({.options = {.name = "plain", .histograms = false, .track_holders = true},
+                  .criticality = Priority::best_effort});
     registry.define_tenants(
         {.name = "orders", .each = {.max_concurrent = 3}, .max_tenants = 2, .idle_after = 1min});
     for (const char* id : {"acme", R"(we"ird\)"}) static_cast<void>(registry.tenant("orders", id));

@@ -160,10 +160,10 @@ MUTANTS = [
            "reserve < 0) return nullptr;", "reserve < -9) return nullptr;", "posted_shrink"),
     # ---- numbers ----
     Mutant("reader_trusts_any_instant", SLOW,
-           "if (begun_.load(std::memory_order_acquire) == ended) return true;", "return true;",
+           "const bool still = begun_.load(std::memory_order_acquire) == ended;", "const bool still = true;",
            "snapshot_heavy"),
     Mutant("look_trusts_any_instant", SLOW,
-           "  P::point(\"look.torn\");\n  Hold hold(mutex_);\n  read();", "", "snapshot_resize"),
+           "  Hold hold(mutex_);\n  return shape_under_lock();", "  return shape_under_lock();", "snapshot_resize"),
     Mutant("heavy_counted_outside_the_section", SLOW,
            "    if (taken) add_heavy(w.cost - 1);\n    end();", "    end();\n    if (taken) add_heavy(w.cost - 1);",
            "snapshot_heavy"),

@@ -18,7 +18,7 @@ struct StdPlatform {
   using Var = T;
   using Mutex = detail::Mutex;
 
-  // At numbers that a resize is changing, before the lock is taken: it takes less, unless it has lost its core.
+  // At numbers that a resize is changing, before the lock is taken: a resize takes less, unless it has lost its core.
   static constexpr int looks = 16;
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)

@@ -440,14 +440,18 @@ class Turnstile {
   void take_posts() noexcept;
   void allow_posts() noexcept;
   std::uint64_t in_line() const noexcept;  // not under the lock
-  std::uint32_t in_flight_at(std::uint64_t w) const noexcept;
-  // Calls `read` again, up to so many times, until nobody stood between begin() and end() meanwhile: false, somebody
-  // always did. What it reads it acquires.
-  template <class Read>
-  bool read_at_rest(int tries, Read&& read) const noexcept;
-  // Word, limit and reserve of one instant: a resize changes them one after the other. Not under the lock.
-  template <class Read>
-  void read_at_once(Read&& read) const noexcept;
+  // What a resize changes, one after the other.
+  struct Shape {
+    std::uint64_t word;
+    std::uint32_t limit, reserve;
+    std::uint32_t in_flight() const noexcept {
+      const std::int64_t used = std::int64_t{limit} - reserve - word::room(word);
+      return used > 0 ? static_cast<std::uint32_t>(used) : 0;
+    }
+  };
+  Shape shape_under_lock() const noexcept;
+  Shape shape() const noexcept;  // of one instant; not under the lock
+  Shape shape_in_the_end() const noexcept;
   void note(std::uint64_t w) noexcept;
 
   // The hot line: written by every admission and release, and holding nothing that others must read or write.
