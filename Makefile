@@ -1,6 +1,6 @@
 # The commands a person types. What they do is in scripts/, CMakePresets.json and .ci/run.
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate bench bench-control bench-peers tidy format check clean
+.PHONY: help run test simulate bench bench-control bench-gateway prove-gateway soak-gateway bench-grpc bench-peers docs package tidy format check clean
 
 JOBS ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
@@ -15,15 +15,16 @@ help: ## Show this list
 # In a terminal the shop runs until Ctrl-C, with its dashboard. Elsewhere, with DEMO_SECONDS=n or with ARGS, the story is
 # told once, with a table at the end.
 run: ## Build the program and run its demo, with a dashboard; DEMO_SECONDS=24 or ARGS="--json": once, and then a table
-	$(call build,release,build,--target bulkhead_app)
+	$(call build,release,build,--target bulkhead_app $(if $(findstring --gateway,$(ARGS)),bulkhead_nginx))
 	@if [ -t 0 ] && [ -t 1 ] && [ -z "$(DEMO_SECONDS)$(ARGS)" ]; then build/release/app/bulkhead demo --serve; \
 	else build/release/app/bulkhead demo $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(ARGS); fi
+	@case "$(ARGS)" in *--json*|*--gateway*) ;; *) echo 'For a service in any language, through nginx: make run ARGS=--gateway' ;; esac
 
 test: ## Build everything with assertions and run all tests
-	$(call build,dev,build test web)
+	$(call build,dev,build test web docs package)
 	@ctest --preset dev
 
-simulate: ## Adaptive limiters side by side on virtual time; writes docs/limiter.md's table and pictures (2 min)
+simulate: ## Adaptive limiters side by side on virtual time; writes docs/limiter.md's tables and pictures (20 min)
 	$(call build,release,build,--target bulkhead_limiter_sim)
 	@build/release/app/sim/bulkhead_limiter_sim --docs docs $(ARGS)
 
@@ -35,10 +36,36 @@ bench: ## Measure against the rivals, gate and pool; ARGS is for the gate, --qui
 bench-control: ## What the control plane and the dashboard cost: memory, time to the first page, processor; ARGS=--quick
 	$(call build,release,build,--target bulkhead_app)
 	@bench/control/figures.py build/release/app/bulkhead $(ARGS)
+	$(call build,bench,build bench,--target bulkhead_tenants_bench)
+	@build/bench/bench/bulkhead_tenants_bench $(ARGS)
+
+bench-gateway: ## nginx with bulkheads beside plain nginx, limit_conn and HAProxy; ARGS="--rounds 4"
+	$(call build,release,build bench,--target bulkhead_nginx)
+	@bench/gateway/gateway_bench.py --module build/release/adapters/nginx/ngx_http_bulkhead_module.so $(ARGS)
+
+prove-gateway: ## nginx module: 100 000 aborted requests leave no permit, 10 000 event streams are counted exactly, memory of a waiting request
+	$(call build,release,build,--target bulkhead_nginx)
+	@for proof in aborts streams memory; do TEST_NGINX_MODULE=$(CURDIR)/build/release/adapters/nginx/ngx_http_bulkhead_module.so tests/nginx/proofs.py $$proof || exit 1; done
+
+soak-gateway: ## nginx module: 10 minutes of requests with a reload every 5 s; ARGS="--seconds 60"
+	$(call build,release,build,--target bulkhead_nginx)
+	@TEST_NGINX_MODULE=$(CURDIR)/build/release/adapters/nginx/ngx_http_bulkhead_module.so tests/nginx/proofs.py soak $(ARGS)
+
+bench-grpc: ## What a guard costs a gRPC server, and what a storm of rejections costs its other methods; ARGS=--quick
+	$(call build,bench,build bench,--target bulkhead_grpc_bench)
+	@build/bench/bench/bulkhead_grpc_bench $(ARGS)
 
 bench-peers: ## The same workloads in Java, Go, Rust and JavaScript (installs their tools)
 	$(call build,bench,build bench)
 	@bench/peers/run $(ARGS)
+
+docs: ## Build the documentation site, with search and API reference, and check its links
+	@scripts/setup docs
+	@scripts/docs_site
+
+package: ## Build the Debian packages libbulkhead-dev, bulkhead and libnginx-mod-http-bulkhead into build/package
+	$(call build,package,build package)
+	@cd build/package && cpack --config CPackConfig.cmake -B . && rm -rf _CPack_Packages && ls *.deb
 
 tidy: ## Run clang-tidy over the library
 	@scripts/setup build test bench ci
@@ -48,7 +75,7 @@ format: ## Format the sources in place
 	@scripts/setup ci
 	@git ls-files '*.h' '*.cc' | xargs -r clang-format-19 -i
 
-check: ## Run everything CI runs: the tests, sanitizers, Clang, checks (about half an hour)
+check: ## Run everything CI runs: the tests, sanitizers, Clang, checks
 	@.ci/run
 
 clean: ## Remove build/

@@ -48,7 +48,7 @@ void composition(const Settings& settings, Results& results) {
        .permits = 1000,
        .section = "empty",
        .rows = {}},
-      {bare_pair(), clock(), gate(), execute("bulkhead::Bulkhead, plain", {.histograms = false}),
+      {bare_pair(), clock(), gate(), execute(std::string(kPlainBulkhead), {.histograms = false}),
        execute("  plain + histograms", {.histograms = true}),
        execute("  plain + breaker", {.breaker = breaker, .histograms = false}),
        execute("  plain + rate limit", {.rate_limit = rate, .histograms = false}),

@@ -26,16 +26,16 @@ Part breaker(std::string name, bulkhead::BreakerWindow window, std::uint64_t fai
               const auto pass = b->admit(some_time);
               const bool fails = failing != 0 && n % failing == 0;
               if (pass)
-                b->complete(*pass, fails ? bulkhead::CallVerdict::failure : bulkhead::CallVerdict::success,
-                            1us, some_time);
+                b->complete(*pass, fails ? bulkhead::Outcome::failure : bulkhead::Outcome::success, 1us,
+                            some_time);
             }
           }};
 }
 
-Part refusing_breaker() {
+Part rejecting_breaker() {
   auto b = std::make_shared<bulkhead::Breaker>(
       bulkhead::BreakerOptions{.name = "bench", .mode = bulkhead::BreakerMode::forced_open});
-  return {"breaker, refusal", [b](std::uint64_t n) {
+  return {"breaker, rejection", [b](std::uint64_t n) {
             for (; n > 0; --n) (void)b->admit(some_time);
           }};
 }
@@ -69,9 +69,9 @@ void policies(const Settings& settings, Results& results) {
     parts.push_back(breaker("breaker, closed, last 100 calls", bulkhead::BreakerWindow::calls, 0));
     parts.push_back(breaker("the same, one in ten fails", bulkhead::BreakerWindow::calls, 10));
     parts.push_back(breaker("breaker, closed, time window", bulkhead::BreakerWindow::time, 0));
-    parts.push_back(refusing_breaker());
+    parts.push_back(rejecting_breaker());
     parts.push_back(rate_limiter("rate limiter, taken", true));
-    parts.push_back(rate_limiter("rate limiter, refused", false));
+    parts.push_back(rate_limiter("rate limiter, rejection", false));
     add_parts(settings, results, std::move(table), parts);
   }
 }

@@ -1,5 +1,5 @@
 // The floor: what the atomic operations alone cost. Neither can make a call wait, the first cannot
-// even refuse one.
+// even reject one.
 #pragma once
 
 #include <atomic>

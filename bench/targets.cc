@@ -18,6 +18,18 @@ class Checklist {
     if (!t) return;
     add(*t, ours, std::move(what), bound, false, t->ratios(ours, theirs));
   }
+  // How much more `ours` costs than `theirs`, round by round.
+  void over(double bound, std::string_view title, std::string_view ours, std::string_view theirs,
+            std::string what) {
+    const Table* t = find(results_, title);
+    const Row* a = t ? t->find(ours) : nullptr;
+    const Row* b = t ? t->find(theirs) : nullptr;
+    if (!a || !b) return;
+    std::vector<double> differences;
+    for (std::size_t i = 0; i < std::min(a->rounds.size(), b->rounds.size()); ++i)
+      differences.push_back(a->rounds[i] - b->rounds[i]);
+    add(*t, ours, std::move(what), bound, false, std::move(differences));
+  }
   void throughput(double bound, const Table& t, std::string_view ours, std::string what) {
     add(t, ours, std::move(what), bound, true, t.of_fastest(ours));
   }
@@ -62,27 +74,24 @@ std::vector<Target> check_targets(const Results& results) {
                     limit_1 = "admit + release, 1 thread, limit 1";
   const std::string two = "admit + release, 2 threads, limit 1000",
                     eight = "admit + release, 8 threads, limit 1000";
-  list.at_most(1.25, one, kGate, kFloor, "admit + release, 1 thread: against the bare pair");
+  list.over(10, one, kGate, kFloor, "admit + release, 1 thread: ns over the bare pair");
   list.at_most(1.1, one, kGate, kSemaphore, "admit + release, 1 thread: against std::counting_semaphore");
-  list.at_most(1.25, limit_1, kGate, kFloor, "the same at limit 1: against the bare pair");
+  list.over(10, limit_1, kGate, kFloor, "the same at limit 1: ns over the bare pair");
   list.at_most(1.1, limit_1, kGate, kSemaphore, "the same at limit 1: against std::counting_semaphore");
   for (const char* threads : {"1 thread", "2 threads"})
     list.at_most(1.5, std::string("admit + release within the guarantee, ") + threads, kMember, kGate,
                  std::string("a group's member within its guarantee, ") + threads + ": against a plain gate");
-  list.at_most(6, "composition, an empty call, 1 thread", kFullBulkhead, kFloor,
-               "full composition (breaker, rate limit, histograms): against the bare pair");
-  for (const char* threads : {"1 thread", "2 threads"})
-    list.at_most(
-        3, std::string("lease + return, ") + threads, kResourcePool, kGate,
-        std::string("lease + return of a resource, ") + threads + ": against a gate's admit + release");
+  list.value(30, "composition, an empty call, 1 thread", kPlainBulkhead, "a plain call: ns");
+  list.value(120, "composition, an empty call, 1 thread", kFullBulkhead,
+             "full composition (breaker, rate limit, histograms): ns");
+  list.value(60, "lease + return, 1 thread", kResourcePool, "lease + return of a resource, 1 thread: ns");
   for (const char* names :
        {"1 thread, 128 names", "1 thread, one name", "2 threads, 128 names", "2 threads, one name"}) {
     const std::string title = std::string("look-up by name, ") + names;
     list.at_most(0.5, title, kRegistryUse, kMutexMap, title + ": use() against a map behind a mutex");
     list.at_most(0.8, title, kRegistryFind, kMutexMap, title + ": find() against a map behind a mutex");
   }
-  list.at_most(0.6, "rejection when full, 1 thread", kGate, std::string(kGate) + ": admit + release",
-               "rejection when full: against our own admit + release");
+  list.value(15, "rejection when full, 1 thread", kGate, "rejection when full: ns");
   list.value(3, "reject storm: holder's cost while another core hammers, over its cost in peace", kGate,
              "reject storm: the holder's cost over its cost in peace");
   list.at_most(1.2, two, kGate, kSemaphore, "2 threads: against std::counting_semaphore");

@@ -62,7 +62,7 @@ class Contender {
   virtual void move_elsewhere() = 0;
   // n times: in and out again. Returns how many were let in.
   virtual std::uint64_t try_calls(std::uint64_t n) = 0;
-  // Until n got in: in, burn, out; those refused try again at once.
+  // Until n got in: in, burn, out; those rejected try again at once.
   virtual void insist(std::uint64_t n, std::int64_t section_ns) = 0;
   // In, the body, out. Waits.
   virtual void call(const std::function<void()>& body) = 0;
@@ -144,6 +144,7 @@ inline constexpr std::string_view kSemaphore = "std::counting_semaphore";
 inline constexpr std::string_view kGate = "bulkhead::Gate, fifo";
 inline constexpr std::string_view kGateBarging = "bulkhead::Gate, barging";
 inline constexpr std::string_view kGateAdaptive = "bulkhead::Gate, adaptive";
+inline constexpr std::string_view kPlainBulkhead = "bulkhead::Bulkhead, plain";
 inline constexpr std::string_view kFullBulkhead = "bulkhead::Bulkhead, full";
 inline constexpr std::string_view kResourcePool = "bulkhead::ResourcePool";
 inline constexpr std::string_view kBareMap = "floor: bare std::unordered_map";

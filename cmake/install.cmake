@@ -10,6 +10,10 @@ install(TARGETS bulkhead EXPORT bulkhead-targets
   FILE_SET detail COMPONENT bulkhead-dev)
 install(EXPORT bulkhead-targets NAMESPACE bulkhead:: DESTINATION ${package_dir} COMPONENT bulkhead-dev)
 
+if(TARGET bulkhead_dynamic)
+  install(TARGETS bulkhead_dynamic EXPORT bulkhead-targets LIBRARY COMPONENT bulkhead-dev)
+endif()
+
 set(pkgconfig_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pc_to_prefix ${pkgconfig_dir} ${CMAKE_INSTALL_PREFIX})
 file(RELATIVE_PATH pc_to_include ${pkgconfig_dir} ${CMAKE_INSTALL_FULL_INCLUDEDIR})

@@ -1,10 +1,14 @@
 # How a room, a test and a benchmark are declared. Each directory's CMakeLists.txt is one such call.
 #
 # Includes are written "bulkhead/gate.h" for the public API, "base/list.h" for a room's own and lower rooms'
-# headers (root: src/), "app/..", "adapters/..", "tests/.." outside src/ (root: the repository).
+# headers (root: src/), "app/..", "adapters/..", "control/..", "tests/.." outside src/ (root: the repository).
 
 set(BULKHEAD_ROOT ${CMAKE_CURRENT_LIST_DIR}/..)
 cmake_path(NORMAL_PATH BULKHEAD_ROOT)
+
+if(BULKHEAD_BUILD_TESTS AND NOT TARGET unit_tests)
+  add_custom_target(unit_tests) # those of the rooms: what the lanes build that prove only the library
+endif()
 
 function(bulkhead_add_if_present dir)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${dir}/CMakeLists.txt)
@@ -25,10 +29,15 @@ function(bulkhead_room name)
   add_library(${room} OBJECT ${ROOM_SOURCES})
   target_include_directories(${room} PUBLIC ${BULKHEAD_ROOT}/include ${BULKHEAD_ROOT}/src)
   target_link_libraries(${room} PUBLIC Threads::Threads PRIVATE bulkhead_warnings)
-  if(BUILD_SHARED_LIBS)
+  if(BUILD_SHARED_LIBS OR BULKHEAD_SHARED)
     set_target_properties(${room} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    # Nobody replaces our functions by symbols of their own, so calls between them may be inlined as in the static library.
+    target_compile_options(${room} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   endif()
   target_sources(bulkhead PRIVATE $<TARGET_OBJECTS:${room}>)
+  if(TARGET bulkhead_dynamic)
+    target_sources(bulkhead_dynamic PRIVATE $<TARGET_OBJECTS:${room}>)
+  endif()
 
   # Objects do not pass through an object library to what links it, so a test names every room it needs.
   set(rooms ${room})
@@ -39,8 +48,18 @@ function(bulkhead_room name)
   list(REMOVE_DUPLICATES rooms)
   set_target_properties(${room} PROPERTIES BULKHEAD_ROOMS "${rooms}")
 
+  if(BULKHEAD_LIBCXX) # the property tests need rapidcheck, which Debian builds with libstdc++
+    list(REMOVE_ITEM ROOM_TEST_LINKS rapidcheck)
+    foreach(test ${ROOM_TESTS})
+      file(STRINGS ${test} uses REGEX "#include <rapidcheck")
+      if(uses)
+        list(REMOVE_ITEM ROOM_TESTS ${test})
+      endif()
+    endforeach()
+  endif()
   if(BULKHEAD_BUILD_TESTS AND ROOM_TESTS)
     bulkhead_test(${room}_test LABEL unit SOURCES ${ROOM_TESTS} ROOMS ${rooms} LINKS ${ROOM_TEST_LINKS})
+    add_dependencies(unit_tests ${room}_test)
   endif()
   if(BULKHEAD_BUILD_BENCH AND ROOM_BENCHES)
     bulkhead_bench(${room}_bench SOURCES ${ROOM_BENCHES} LINKS benchmark::benchmark_main SMOKE --benchmark_min_time=0.01)
@@ -50,7 +69,7 @@ endfunction()
 # bulkhead_adapter(asio SOURCES a.cc [TESTS a_test.cc] [DEPENDS asio] [LINKS Boost::headers] [TEST_LINKS rapidcheck])
 #
 # Makes the library bulkhead_asio, known to users as bulkhead::asio, and bulkhead_asio_test (label adapter). DEPENDS are other
-# adapters, LINKS third parties. Its headers are adapters/asio/*.h here and <bulkhead/adapters/asio/x.h> to users, so they
+# adapters, LINKS third parties. The control plane is declared in this way, too. An adapter's headers are adapters/asio/*.h here and <bulkhead/adapters/asio/x.h> to users, so they
 # include each other by their bare names, and the library's as "bulkhead/gate.h". Without SOURCES it is headers only.
 function(bulkhead_adapter name)
   cmake_parse_arguments(PARSE_ARGV 1 ADAPTER "" "" "SOURCES;TESTS;DEPENDS;LINKS;TEST_LINKS")
@@ -73,6 +92,7 @@ function(bulkhead_adapter name)
   set(as_installed ${PROJECT_BINARY_DIR}/include)
   file(MAKE_DIRECTORY ${as_installed}/bulkhead)
   file(CREATE_LINK ${BULKHEAD_ROOT}/adapters ${as_installed}/bulkhead/adapters SYMBOLIC)
+  file(CREATE_LINK ${BULKHEAD_ROOT}/control ${as_installed}/bulkhead/control SYMBOLIC)
   target_include_directories(${adapter} ${scope} $<BUILD_INTERFACE:${as_installed}>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   if(BULKHEAD_BUILD_TESTS AND ADAPTER_TESTS)
@@ -99,6 +119,14 @@ function(bulkhead_test name)
   add_executable(${name} ${TEST_SOURCES})
   target_include_directories(${name} PRIVATE ${BULKHEAD_ROOT}/src ${BULKHEAD_ROOT})
   target_link_libraries(${name} PRIVATE ${TEST_ROOMS} ${TEST_LINKS} GTest::gmock_main bulkhead_test_warnings)
+  if(BULKHEAD_TEST_PCH)
+    if(NOT TARGET bulkhead_test_pch) # one for all of them
+      add_library(bulkhead_test_pch OBJECT ${BULKHEAD_ROOT}/tests/support/precompiled.cc)
+      target_precompile_headers(bulkhead_test_pch PRIVATE ${BULKHEAD_ROOT}/tests/support/precompiled.h)
+      target_link_libraries(bulkhead_test_pch PRIVATE GTest::gmock Threads::Threads bulkhead_test_warnings)
+    endif()
+    target_precompile_headers(${name} REUSE_FROM bulkhead_test_pch)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} RUN_SERIAL ${TEST_SERIAL})
 endfunction()

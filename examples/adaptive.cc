@@ -19,7 +19,7 @@ int main() {
 
     auto call = limiter.admitted(now - round_trip, in_flight);
     now += round_trip / in_flight;
-    limiter.completed(call, now, bulkhead::CallEnd::success);
+    limiter.completed(call, now, bulkhead::Outcome::success);
   }
 
   const bulkhead::LimiterSnapshot s = limiter.snapshot();

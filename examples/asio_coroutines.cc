@@ -1,4 +1,4 @@
-// Coroutines on one io_context: at most two at a time are past the gate, the others wait without blocking anybody.
+// Coroutines on one io_context: at most two at a time are past the gate, the others wait without blocking a thread.
 #include <bulkhead/adapters/asio/async_acquire.h>
 #include <bulkhead/adapters/asio/async_execute.h>
 

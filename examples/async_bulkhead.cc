@@ -1,4 +1,4 @@
-// The same bulkhead for handlers and coroutines: nobody blocks, and each gets one result.
+// One bulkhead for handlers and coroutines: no thread blocks, and each call gets one result.
 #include <bulkhead/bulkhead.h>
 
 #include <coroutine>
@@ -34,6 +34,6 @@ int main() {
       [] { return 1; }, {.fallback = [](const bulkhead::Cause&) { return -1; }},  // the line is full
       [](bulkhead::Ended<int> ended) { std::printf("refused: %d\n", std::move(ended).get().value_or(0)); });
 
-  busy->finish(bulkhead::CallVerdict::success);  // runs the one in line
+  busy->finish(bulkhead::Outcome::success);  // runs the one in line
   coroutine(mail);
 }

@@ -1,6 +1,6 @@
 // A complete server on Boost.Beast: a shop and its reports, each in its own compartment.
 //
-//   example_beast_server [port]        prints the port, serves until it is told to end (SIGINT, SIGTERM)
+//   example_beast_server [port]        prints the port, serves until SIGINT or SIGTERM
 //   example_beast_server --check       asks itself one question and ends
 #include <bulkhead/adapters/beast/server.h>
 
@@ -43,7 +43,7 @@ std::size_t number_in(const Request& request) {
 
 asio::awaitable<Response> handle(const Request& request, Context& context) {
   if (request.target().starts_with("/reports/")) {  // a slow dependency
-    const std::stop_token stop = context.stop();    // no need to go on when nobody waits for it
+    const std::stop_token stop = context.stop();    // stop early when the client has gone
     asio::steady_timer pause(co_await asio::this_coro::executor);
     for (std::size_t ms = number_in(request); ms > 0 && !stop.stop_requested(); --ms) {
       pause.expires_after(1ms);
@@ -66,7 +66,10 @@ int main(int argc, char** argv) {
 
   asio::io_context signals;
   asio::signal_set ends(signals, SIGINT, SIGTERM);
-  ends.async_wait([&](boost::system::error_code, int) { server.stop(); });
+  ends.async_wait([&](boost::system::error_code error, int) {
+    // What runs and what waits in line is answered first.
+    if (!error && !server.drain(std::chrono::steady_clock::now() + 20s)) server.stop();
+  });
   std::thread watching([&] { signals.run(); });
   if (check) {
     std::thread serving([&] { server.run(); });

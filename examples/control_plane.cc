@@ -2,7 +2,7 @@
 //
 //   example_control_plane            until Enter
 //   example_control_plane --check    for a hundred calls
-#include <bulkhead/adapters/control/server.h>
+#include <bulkhead/control/server.h>
 #include <bulkhead/registry.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ int main(int argc, char**) {
   const bulkhead::control::Server admin(registry, {.unix_socket = "shop.sock", .listen = "127.0.0.1:0"});
   std::printf("open    %s/ui/\n", admin.url().c_str());
   std::printf("type    bulkhead top --admin ./shop.sock\n");
-  std::printf("        bulkhead set payments --limit 2 --reason \"a try\" --admin ./shop.sock\n");
+  std::printf("        bulkhead set payments --max-concurrent 2 --reason \"a try\" --admin ./shop.sock\n");
 
   std::vector<std::jthread> clients;
   for (int i = 0; i < 6; ++i)
@@ -33,4 +33,4 @@ int main(int argc, char**) {
     std::getchar();
   else
     while (payments->snapshot().gate.admitted < 100) std::this_thread::sleep_for(1ms);
-}  // the clients end first, then the control plane: nobody sees a bulkhead that is gone
+}  // the clients end first, then the control plane, then the bulkheads

@@ -1,5 +1,5 @@
-// Four callers share 20 connections, 50/30/15/5. What one does not use is lent to the others, and comes back when
-// it is needed: borrowed permits are told to stop.
+// Four callers share 20 connections, 50/30/15/5. Idle units are lent to the others. When their owner needs
+// them, the stop_token of borrowed permits is triggered.
 #include <bulkhead/group.h>
 
 #include <cstdio>

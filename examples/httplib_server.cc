@@ -1,6 +1,6 @@
 // A complete server on cpp-httplib: a shop and its reports, each in its own compartment.
 //
-//   example_httplib_server [port]      prints the port, serves until it is told to end (SIGINT, SIGTERM)
+//   example_httplib_server [port]      prints the port, serves until SIGINT or SIGTERM
 //   example_httplib_server --check     asks itself one question and ends
 #include <bulkhead/adapters/httplib/server.h>
 
@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   Server server(shop.guard);
   server.Get("/", [](const auto&, auto& response) { response.set_content("hello\n", "text/plain"); });
   server.Get(R"(/reports/(\d+))", [](const auto& request, auto& response) {  // a slow dependency
-    const std::stop_token stop = Server::stop_token();  // no need to go on when nobody waits for it
+    const std::stop_token stop = Server::stop_token();  // stop early when the client has gone
     for (int ms = std::atoi(request.matches[1].str().c_str()); ms > 0 && !stop.stop_requested(); --ms)
       std::this_thread::sleep_for(1ms);
     response.set_content("the report\n", "text/plain");
@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
     int signal = 0;
     sigwait(&ends, &signal);
   }
-  server.stop();
+  // What runs and what waits in line is answered first.
+  if (!server.drain(std::chrono::steady_clock::now() + 20s)) server.stop();
   serving.join();
 }

@@ -1,6 +1,7 @@
-// A registry that follows a file, and an override that ends by itself.
+// A registry that follows a file, with a control plane whose overrides a reload keeps, and an override that ends by itself.
 #include <bulkhead/adapters/watch/file_watch.h>
 #include <bulkhead/adapters/yaml/yaml.h>
+#include <bulkhead/control/server.h>
 #include <bulkhead/live_config.h>
 
 #include <cstdio>
@@ -20,12 +21,13 @@ int main() {
   bulkhead::LiveConfig live(
       registry, {.file = path, .read = [path] { return bulkhead::config_text(bulkhead::yaml::load(path)); }});
   const bulkhead::ReloadResult loaded = live.reload("start");
-  std::fputs(to_text(loaded.ok() ? std::vector<bulkhead::Problem>{} : loaded.problems).c_str(), stderr);
+  std::fputs(to_text(loaded.ok() ? std::vector<bulkhead::ConfigProblem>{} : loaded.problems).c_str(), stderr);
   if (!loaded.ok()) return 1;
 
-  // From now on the file is followed, and overrides end.
-  bulkhead::watch::FileWatch watch(
-      {.path = path, .on_change = [&] { live.reload("watch"); }, .on_tick = [&] { live.expire(); }});
+  // From now on the file is followed; overrides end by themselves.
+  const bulkhead::watch::FileWatch watch({.path = path, .on_change = [&] { live.reload("watch"); }});
+  // What operators set is an override of `live`, too.
+  const bulkhead::control::Server admin(registry, live, {.listen = "127.0.0.1:0"});
 
   live.set({.path = "bulkheads.payments.max_concurrent",
             .value = "40",

@@ -9,7 +9,7 @@ int main() {
   bulkhead::Registry registry;
   const auto payments = registry.add(
       {.options = {.name = "payments", .max_concurrent = 1}, .criticality = bulkhead::Priority::critical});
-  for (int i = 0; i < 3; ++i) payments->execute([] {});
+  for (int i = 0; i < 3; ++i) static_cast<void>(payments->execute([] {}));
   const auto held = payments->try_acquire();
   static_cast<void>(payments->try_acquire());  // no place for it
 

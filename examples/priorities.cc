@@ -1,5 +1,5 @@
-// A fifth of the gate is kept for critical calls, and they go first; when the line is full, best effort makes
-// room.
+// A fifth of the gate is reserved for critical calls, and they are admitted first. When the queue is full, they replace
+// best-effort calls.
 #include <bulkhead/gate.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// At most 100 mails a second, five at once; who comes too early is told when to come back.
+// At most 100 mails a second, five at once; a rejected call gets the time after which it may try again.
 #include <bulkhead/rate_limiter.h>
 
 #include <cstdio>

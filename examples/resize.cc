@@ -1,4 +1,4 @@
-// Live resize, and who holds the permits.
+// Live resize, and a list of the calls that hold permits.
 #include <bulkhead/gate.h>
 
 #include <cstdio>
@@ -8,7 +8,7 @@ int main() {
   auto a = gate.acquire({.label = "nightly report"});
   auto b = gate.acquire({.cost = 2, .label = "export"});  // a call may cost more than one unit
 
-  gate.resize(1);  // cuts nobody; nobody enters until the debt is paid
+  gate.resize(1);  // running calls continue; none is admitted until fewer than 1 unit is in use
   std::printf("%u/%u running\n", gate.snapshot().in_flight, gate.snapshot().max_concurrent);
   for (const bulkhead::Holder& holder : gate.holders())
     std::printf("%s holds %u since line %u\n", holder.label.c_str(), holder.cost, holder.where.line());

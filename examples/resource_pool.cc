@@ -1,5 +1,5 @@
-// A pool of connections to something slow to connect to. Two at a time, a line of four, and when the
-// server is down callers are told so instead of "full".
+// A pool of connections that are slow to open: two at a time, and four calls may wait. When the server is down, callers
+// get its error instead of "full".
 #include <bulkhead/resource_pool.h>
 
 #include <atomic>
@@ -24,8 +24,8 @@ int main() {
   bulkhead::ResourcePool<Connection> pool{{
       .name = "answers",
       .max = 2,
-      .open = [&](const bulkhead::Opening&) -> std::expected<Connection, std::string> {
-        if (down) return std::unexpected("connection refused");
+      .open = [&](const bulkhead::Opening&) -> bulkhead::Result<Connection, std::string> {
+        if (down) return bulkhead::Unexpected("connection refused");
         return Connection{++opened};
       },
       .validate = [](Connection&) { return true; },

@@ -13,8 +13,11 @@ int main() {
       std::filesystem::temp_directory_path() / ("bulkhead_example_" + std::to_string(getpid()) + ".db");
   {
     bulkhead::sqlite::Database shop{{.name = "shop", .path = path.string(), .readers = 3}};
-    if (auto db = shop.writer().acquire())
-      (*db)->run("create table items (name text); insert into items values ('anchor'), ('rope'), ('bell')");
+    if (auto db = shop.writer().acquire()) {
+      auto made = (*db)->run(
+          "create table items (name text); insert into items values ('anchor'), ('rope'), ('bell')");
+      if (!made) std::printf("%s\n", made.error().message().c_str());
+    }
 
     if (auto db = shop.readers().acquire({.deadline = std::chrono::steady_clock::now() + 50ms})) {
       auto rows = (*db)->query("select name from items where name > ? order by name", {"b"});

@@ -1,4 +1,4 @@
-// A gate of 2 for a database; what finds no place is refused with the reason and the numbers.
+// A gate of 2 for a database; further calls are rejected with the reason and the numbers.
 #include <bulkhead/gate.h>
 
 #include <cstdio>

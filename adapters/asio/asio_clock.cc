@@ -1,11 +1,11 @@
 #include "asio_clock.h"
 
 #include <boost/asio/steady_timer.hpp>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "base/alarm_heap.h"
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead {
 
@@ -15,13 +15,13 @@ struct AsioClock::Timer final : DeadlineDriver, std::enable_shared_from_this<Tim
   explicit Timer(boost::asio::any_io_executor executor) { timer_.emplace(std::move(executor)); }
 
   void arm(Alarm& alarm) noexcept override {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     alarms_.insert(alarm);
     if (alarm.at < rings_at_) set(alarm.at);
   }
 
   void disarm(Alarm& alarm) noexcept override {
-    const std::lock_guard lock(mutex_);  // expire() runs under this lock, so it is not running now
+    const detail::MutexLock lock(mutex_);  // expire() runs under this lock, so it is not running now
     if (!alarms_.remove(alarm) || alarms_.first() || !timer_) return;
     rings_at_ = no_deadline;
     timer_->cancel();
@@ -29,12 +29,12 @@ struct AsioClock::Timer final : DeadlineDriver, std::enable_shared_from_this<Tim
 
   void end() {
     std::optional<boost::asio::steady_timer> timer;
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     timer.swap(timer_);
   }
 
  private:
-  void set(TimePoint at) noexcept {
+  void set(TimePoint at) noexcept BULKHEAD_REQUIRES(mutex_) {
     if (!timer_) return;
     rings_at_ = at;
     timer_->expires_at(at);
@@ -44,7 +44,7 @@ struct AsioClock::Timer final : DeadlineDriver, std::enable_shared_from_this<Tim
   }
 
   void ring() noexcept {
-    std::unique_lock lock(mutex_);
+    detail::UniqueLock lock(mutex_);
     for (;;) {
       Alarm* const alarm = alarms_.first();
       const TimePoint now = std::chrono::steady_clock::now();
@@ -64,10 +64,10 @@ struct AsioClock::Timer final : DeadlineDriver, std::enable_shared_from_this<Tim
     }
   }
 
-  std::mutex mutex_;
-  AlarmHeap alarms_;
-  std::optional<boost::asio::steady_timer> timer_;
-  TimePoint rings_at_ = no_deadline;
+  detail::StdMutex mutex_;
+  AlarmHeap alarms_ BULKHEAD_GUARDED_BY(mutex_);
+  std::optional<boost::asio::steady_timer> timer_ BULKHEAD_GUARDED_BY(mutex_);
+  TimePoint rings_at_ BULKHEAD_GUARDED_BY(mutex_) = no_deadline;
 };
 
 AsioClock::AsioClock(boost::asio::any_io_executor executor)

@@ -1,18 +1,17 @@
-// asio_clock.h - a clock whose timeouts are those of an Asio timer.
+// asio_clock.h - a clock that fires timeouts with an Asio timer.
 //
 //   asio::io_context io;
 //   bulkhead::AsioClock clock(io.get_executor());
-//   bulkhead::Bulkhead payments{{.name = "payments", ..., .clock = &clock}};   // or of a gate, a pool, a whole registry
+//   bulkhead::Bulkhead payments{{.name = "payments", .clock = &clock}};   // or of a gate, a pool, a whole registry
 //
-// The timeouts in line and of execution then ring on the executor, whoever waits, and the library's own timer
-// thread is never started: for programs whose every thread is an event loop's. async_acquire() on a plain gate does
-// without: each operation brings its own timer.
+// max_wait and execution_timeout then fire on the executor, and the timer thread of the library is never started: for programs
+// in which every thread runs an event loop. async_acquire() on a plain gate needs no AsioClock: each operation has its own
+// timer.
 //
-// A timeout that is set is work: io_context::run() does not end before it has come or is no longer needed. While nobody
-// runs the executor, none comes.
-// Threads: as any clock. It outlives what uses it, and is destroyed before its io_context.
-// Cost: one timer for all that wait, touched when a time earlier than all others is set; no allocation but that
-//   timer's own.
+// A timeout that is set counts as work: io_context::run() does not return before it has fired or is no longer needed. While
+// no thread runs the executor, no timeout fires.
+// Threads: as any clock. It must outlive its users, and must be destroyed before its io_context.
+// Cost: one timer for all waiting calls, updated when an earlier time is set; no allocation except that of the timer.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

@@ -1,30 +1,29 @@
-// async_acquire.h - a place in a gate or a bulkhead, as an Asio operation.
+// async_acquire.h - acquires a permit, a bulkhead call or a lease of a resource pool as an Asio operation.
 //
 //   asio::awaitable<void> serve(bulkhead::Gate& db) {
 //     auto permit = co_await bulkhead::async_acquire(db, {.timeout = 50ms}, asio::use_awaitable);
 //     if (!permit) co_return reply(503, permit.error().message());
-//     ...                                               // the slot returns when `permit` dies
+//     ...                                               // the slot returns when `permit` is destroyed
 //   }
-//   bulkhead::async_acquire(db, {}, asio::bind_executor(strand, [](Result<Permit> permit) { ... }));
 //
-// Any completion token does: a callback, use_future, use_awaitable, deferred, as_tuple(...), a
-// yield_context. Waiting operations stand in the gate's one line, beside its threads, coroutines and
-// handlers.
+//   bulkhead::async_acquire(db, {}, asio::bind_executor(strand, [](bulkhead::Result<bulkhead::Permit> permit) { ... }));
+//   auto permit = co_await db.co_acquire({.timeout = 50ms});   // the same as the first, in an asio::awaitable
 //
-// Completes on the handler's associated executor (system_executor if it has none; or say which as the
-// first argument), with the memory of its associated allocator, and never inside the initiating
-// function. A waiting operation is work: io_context::run() does not end before it is decided. The
-// timeout and the deadline are an Asio timer's, unless the gate has a clock of its own; of a bulkhead they
-// are its clock's: give it an AsioClock (asio_clock.h) for timers of the executor. A refusal is a value, so nothing throws; the executor gets no error_code.
-// Cancellation: the handler's cancellation slot, any type of cancellation. It leaves the line at once
-//   and completes with Reason::cancelled; if it was admitted first, it keeps the permit.
-//   AcquireOptions::stop does the same from any thread.
-// The end: an io_context destroyed with operations in line takes them out, and their handlers are
-//   destroyed uncalled. A gate destroyed with operations in line refuses them (Reason::shutdown); it
-//   waits for permits, also for one that lies in a completed handler nobody runs: destroy the io_context
-//   first, or run it.
-// Threads: any, as Gate. Cost: an operation that need not wait is a post; one that waits is a timer of
-//   its io_context, and no allocation of its own beyond recycled blocks.
+// Every completion token works: a callback, use_future, use_awaitable, deferred, as_tuple(...), a yield_context. Waiting
+// operations share the queue of the gate with threads, coroutines and handlers.
+//
+// An operation completes on the associated executor of the handler (system_executor by default; or pass one as the first
+// argument), with the memory of its associated allocator, and never inside the initiating function. A waiting operation
+// counts as work: io_context::run() does not return before it is decided. Timeout and deadline use an Asio timer, unless the
+// gate has a clock of its own. Those of a bulkhead use the clock of the bulkhead: give it an AsioClock (asio_clock.h). A
+// rejection is a value: nothing throws, and there is no error_code.
+// Cancellation: by the cancellation slot of the handler, with any type. The operation leaves the queue and completes with
+//   Reason::cancelled; if it was admitted before, it keeps the permit. AcquireOptions::stop does this from any thread.
+// Lifetimes: destroying an io_context removes its waiting operations from the queue and destroys their handlers without
+//   calling them. Destroying a gate rejects its waiting operations (Reason::shutdown) and waits for all permits, also for one
+//   in a completed handler that has not run: destroy the io_context first, or run it.
+// Threads: any, as Gate. Cost: an operation that does not wait is a post; one that waits uses a timer of its io_context, and
+//   allocates only recycled blocks.
 #pragma once
 
 #include <boost/asio/async_result.hpp>
@@ -38,6 +37,8 @@
 
 #include "bulkhead/async_acquire.h"
 #include "bulkhead/bulkhead.h"
+#include "bulkhead/detail/std_mutex.h"
+#include "bulkhead/resource_pool.h"
 #include "detail/operation.h"
 
 namespace bulkhead {
@@ -65,17 +66,17 @@ class Acquire final : public Operation<Executor, std::tuple<Result<Permit>>>,
     return decided;
   }
 
-  // The gate must not end meanwhile: it is held by this one being in line, so whoever decides it waits
-  // for us.
+  // The gate must not end meanwhile: this operation in its line keeps it alive, so the thread that decides it waits
+  // for this one.
   void withdraw() noexcept override {
     {
-      const std::lock_guard lock(this->mutex_);
+      const detail::MutexLock lock(this->mutex_);
       if (told_ || withdrawing_ != std::thread::id()) return;
       withdrawing_ = std::this_thread::get_id();
     }
     cancel();
     {
-      const std::lock_guard lock(this->mutex_);
+      const detail::MutexLock lock(this->mutex_);
       withdrawing_ = {};
     }
     withdrawn_.notify_all();
@@ -85,36 +86,38 @@ class Acquire final : public Operation<Executor, std::tuple<Result<Permit>>>,
   void on_decided() noexcept override {
     const boost::intrusive_ptr<Acquire> line(this, false);
     {
-      std::unique_lock lock(this->mutex_);
-      withdrawn_.wait(lock, [this] {
-        return withdrawing_ == std::thread::id() || withdrawing_ == std::this_thread::get_id();
-      });
+      detail::UniqueLock lock(this->mutex_);
+      while (withdrawing_ != std::thread::id() && withdrawing_ != std::this_thread::get_id())
+        withdrawn_.wait(lock);
       told_ = true;
     }
     this->answer(std::tuple(result()));
   }
 
-  void arm(Alarm& alarm) noexcept override { alarm_ = &alarm; }
+  // Called before the operation is in line, when no other thread has it.
+  void arm(Alarm& alarm) noexcept override BULKHEAD_UNCHECKED_LOCKS { alarm_ = &alarm; }
   void disarm(Alarm&) noexcept override {
-    const std::lock_guard lock(this->mutex_);  // expire() is not running now
+    const detail::MutexLock lock(this->mutex_);  // expire() is not running now
     alarm_ = nullptr;
   }
-  TimePoint until() const noexcept override { return alarm_ ? alarm_->at : no_deadline; }
+  TimePoint until() const noexcept override BULKHEAD_REQUIRES(this->mutex_) {
+    return alarm_ ? alarm_->at : no_deadline;
+  }
   void time_is_up() noexcept override {
     Alarm* due = nullptr;
     {
-      const std::lock_guard lock(this->mutex_);
+      const detail::MutexLock lock(this->mutex_);
       if (!alarm_ || std::chrono::steady_clock::now() < alarm_->at) return;
       due = std::exchange(alarm_, nullptr);
-      if (!due->expire()) return;  // somebody is deciding it just now
+      if (!due->expire()) return;  // another thread is deciding it
     }
     due->expired();
   }
 
   AcquireWatch watch_;
-  Alarm* alarm_ = nullptr;
-  bool told_ = false;            // the gate has decided, and may be gone
-  std::thread::id withdrawing_;  // who is inside cancel()
+  Alarm* alarm_ BULKHEAD_GUARDED_BY(this->mutex_) = nullptr;
+  bool told_ BULKHEAD_GUARDED_BY(this->mutex_) = false;            // the gate has decided, and may be gone
+  std::thread::id withdrawing_ BULKHEAD_GUARDED_BY(this->mutex_);  // the thread inside cancel()
   std::condition_variable withdrawn_;
 };
 
@@ -144,6 +147,18 @@ struct AcquireInitiation {
                             [op](Result<Call> call) { op->answer(Answer(std::move(call))); });
     Op::park(std::move(op), std::move(handler), executor);
   }
+
+  template <class Handler, class T, class Io>
+  void operator()(Handler handler, ResourcePool<T>* pool, AcquireOptions options, const Io& io) const {
+    auto executor = asio::get_associated_executor(handler, io);
+    using Answer = std::tuple<ResourceResult<T>>;
+    using Op = StoppedOperation<decltype(executor), Answer>;
+    boost::intrusive_ptr<Op> op(new Op(options.stop));
+    options.stop = op->token();
+    pool->async_acquire(std::move(options),
+                        [op](ResourceResult<T> lease) { op->answer(Answer(std::move(lease))); });
+    Op::park(std::move(op), std::move(handler), executor);
+  }
 };
 
 }  // namespace asio_detail
@@ -170,6 +185,17 @@ template <boost::asio::completion_token_for<void(Result<Call>)> Token>
 auto async_acquire(Bulkhead& bulkhead, AcquireOptions options, Token&& token) {
   return async_acquire(boost::asio::system_executor(), bulkhead, std::move(options),
                        std::forward<Token>(token));
+}
+
+// Completes with void(ResourceResult<T>). What has to be opened is opened on a thread of the pool.
+template <asio_detail::Executor Io, class T, boost::asio::completion_token_for<void(ResourceResult<T>)> Token>
+auto async_acquire(const Io& executor, ResourcePool<T>& pool, AcquireOptions options, Token&& token) {
+  return boost::asio::async_initiate<Token, void(ResourceResult<T>)>(asio_detail::AcquireInitiation(), token,
+                                                                     &pool, std::move(options), executor);
+}
+template <class T, boost::asio::completion_token_for<void(ResourceResult<T>)> Token>
+auto async_acquire(ResourcePool<T>& pool, AcquireOptions options, Token&& token) {
+  return async_acquire(boost::asio::system_executor(), pool, std::move(options), std::forward<Token>(token));
 }
 
 }  // namespace bulkhead

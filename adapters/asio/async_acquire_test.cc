@@ -200,6 +200,68 @@ TEST_F(AsioAcquire, TakesEveryCompletionToken) {
   EXPECT_EQ(gate.in_flight(), 0u);
 }
 
+// The operation of a coroutine that is not Asio's, in one that is.
+TEST_F(AsioAcquire, CoAcquireCanBeAwaitedInAnAsioCoroutineAndResumesOnItsExecutor) {
+  Bulkhead bulkhead{{.name = "pay", .max_concurrent = 1, .max_queue = 4}};
+  auto strand = asio::make_strand(io);
+  int admitted = 0;
+  std::optional<Reason> late, cancelled;
+  auto held = gate.try_acquire();
+  auto busy = bulkhead.acquire();
+  const auto wait = [&]() -> asio::awaitable<void> {
+    const std::stop_source source;
+    auto permit = co_await gate.co_acquire({.stop = source.get_token()});
+    EXPECT_TRUE(strand.running_in_this_thread());
+    admitted += permit.has_value();
+    auto none = co_await gate.co_acquire({.timeout = 1ms});
+    late = none.error().reason;
+    auto call = co_await bulkhead.co_acquire();
+    EXPECT_TRUE(strand.running_in_this_thread());
+    admitted += call.has_value();
+    if (call) call->finish(Outcome::success);
+  };
+  asio::co_spawn(strand, wait, asio::detached);
+  io.poll();
+  EXPECT_EQ(gate.snapshot().waiting, 1u);
+  std::thread([&] { held->release(), busy->finish(Outcome::success); }).join();
+  io.run();
+  EXPECT_EQ(admitted, 2);
+  EXPECT_EQ(late, Reason::timeout);
+
+  asio::cancellation_signal signal;
+  held = gate.try_acquire();
+  asio::co_spawn(
+      io,
+      [&]() -> asio::awaitable<void> {
+        auto permit = co_await gate.co_acquire();
+        cancelled = permit.error().reason;
+      },
+      asio::bind_cancellation_slot(signal.slot(), asio::detached));
+  io.restart();
+  io.poll();
+  signal.emit(asio::cancellation_type::terminal);
+  io.run();
+  EXPECT_EQ(cancelled, Reason::cancelled);
+}
+
+TEST_F(AsioAcquire, OfAResourcePoolGivesALease) {
+  ResourcePool<int> pool{
+      {.name = "r", .max = 1, .open = [](const Opening&) { return 7; }, .gate = {.max_queue = 4}}};
+  std::optional<ResourceResult<int>> first, second;
+  async_acquire(io.get_executor(), pool, {}, [&](ResourceResult<int> r) { first.emplace(std::move(r)); });
+  io.run();
+  ASSERT_TRUE(first && *first);
+  EXPECT_EQ(***first, 7);
+  std::stop_source stop;
+  async_acquire(io.get_executor(), pool, {.stop = stop.get_token()},
+                [&](ResourceResult<int> r) { second.emplace(std::move(r)); });
+  stop.request_stop();
+  io.restart();
+  io.run();
+  ASSERT_TRUE(second && !*second);
+  EXPECT_EQ(second->error().rejection->reason, Reason::cancelled);
+}
+
 TEST_F(AsioAcquire, ACoroutineIsCancelledWhileItWaits) {
   auto held = gate.try_acquire();
   asio::cancellation_signal signal;
@@ -264,7 +326,7 @@ TEST_F(AsioAcquire, AnIoContextThatGoesTakesItsOperationsOutOfTheLine) {
     asio::co_spawn(
         going,
         [](Gate& g, std::shared_ptr<int>) -> asio::awaitable<void> {
-          co_await async_acquire(g, {}, asio::use_awaitable);
+          static_cast<void>(co_await async_acquire(g, {}, asio::use_awaitable));
         }(gate, alive),
         asio::detached);
     going.poll();
@@ -313,7 +375,7 @@ TEST_F(AsioAcquire, OfABulkheadGoesItsWholeWay) {
   async_acquire(bulkhead, {}, note("second"));
   signal.emit(asio::cancellation_type::total);
   async_acquire(bulkhead, {}, note("third"));
-  held->finish(CallVerdict::success);
+  held->finish(Outcome::success);
   io.run();
   EXPECT_EQ(log, (std::vector<std::string>{"second queue_limit", "first cancelled", "third ok"}));
 }

@@ -1,22 +1,20 @@
 // async_execute.h - a protected call, as an Asio operation.
 //
 //   bulkhead::Result<Receipt> receipt = co_await bulkhead::async_execute(
-//       payments, [&](std::stop_token) -> asio::awaitable<Receipt> { co_return co_await pay(order); },
+//       payments, [&](std::stop_token) -> asio::awaitable<Receipt> { co_return co_await pay_async(order); },
 //       {.execution_timeout = 800ms}, asio::use_awaitable);
 //
-// The way of Bulkhead::execute: rate limit, breaker, place, the call with its time limit, its outcome,
-// the fallback. `fn` is called as fn() or fn(std::stop_token) on the handler's executor (with
-// Isolation::threads: on a thread of the pool, unless it is a coroutine). It returns R, or
-// asio::awaitable<R>; then the place is held until that ends, and when the time is up or the caller
-// cancels, the coroutine is cancelled (cancellation_type::terminal) and its operations end with
-// operation_aborted.
-// Completes with void(std::exception_ptr, Result<R>); what `fn` threw is the exception_ptr, unless the
-// fallback takes it. A fallback after a refusal runs on the thread that refused, after a call where that
-// ended: it must not block.
-// Cancellation, executor, work and the end are as in async_acquire.h; an io_context destroyed meanwhile
-// gives the place back.
-// GCC 12 destroys some temporaries of a co_await expression twice: give `fn`, and options with functions in
-// them, names of their own before you co_await, as in examples/asio_coroutines.cc.
+// The stages are those of Bulkhead::execute: rate limit, breaker, admission, the call with its execution_timeout, its
+// outcome, the fallback. `fn` is called as fn() or fn(std::stop_token) on the executor of the handler (with
+// Isolation::threads: on a thread of the pool, unless it is a coroutine). It returns R, or asio::awaitable<R>; then the call
+// is in flight until the coroutine ends. At the execution_timeout, or when the caller cancels, the coroutine is cancelled
+// (cancellation_type::terminal) and its operations end with operation_aborted.
+// Completes with void(std::exception_ptr, Result<R>); an exception of `fn` is the exception_ptr, unless the fallback handles
+// it. After a rejection the fallback runs on the thread that rejected the call, else where the call ended: it must not block.
+// Cancellation, executor, work and lifetimes are as in async_acquire.h; destroying the io_context releases the permit.
+// GCC 11 and 12 destroy a lambda twice that is written inside a co_await expression. This is harmless if it captures
+// references and numbers. Otherwise name the lambda first, as in examples/asio_coroutines.cc; see
+// docs/how-to/coroutines-on-gcc-11-and-12.md.
 // Cost: a coroutine frame, a stop_source, a timer of the io_context, and a post for the call itself.
 #pragma once
 
@@ -50,8 +48,8 @@ struct AwaitableOf<asio::awaitable<T, Ex>> : std::true_type {
 template <class F>
 using Executed = typename AwaitableOf<bulkhead::detail::ReturnOf<F>>::type;
 
-// The coroutine that makes the call. It is nobody's: it ends by itself, or with the io_context that
-// should have gone on with it.
+// The coroutine that makes the call. No object owns it: it ends by itself, or with the io_context that should have
+// resumed it.
 struct Runner {
   struct promise_type {
     Runner get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
@@ -81,24 +79,48 @@ class Baton {
 };
 
 // co_await -> what fn returns, having called it on the executor.
-template <class F, class Ex>
+template <class F, class Op>
 class OnExecutor {
  public:
   using R = Executed<F>;
   static constexpr bool is_coroutine = AwaitableOf<bulkhead::detail::ReturnOf<F>>::value;
 
-  OnExecutor(F& fn, std::stop_token stop, Ex executor, std::coroutine_handle<> runner)
-      : fn_(fn), stop_(std::move(stop)), executor_(std::move(executor)), runner_(runner) {}
+  OnExecutor(F& fn, RunningCall& running, boost::intrusive_ptr<Op> op, std::coroutine_handle<> runner)
+      : fn_(fn), running_(running), stop_(running.stop_token()), op_(std::move(op)), runner_(runner) {}
 
   bool await_ready() const noexcept { return false; }
+  // On the thread that admitted the call. If the io_context is gone, the baton ends the runner here, and with it
+  // this object.
   void await_suspend(std::coroutine_handle<> next) {
     Baton baton(next, runner_);
+    auto call = [this, baton = std::move(baton)]() mutable { begin(std::move(baton)); };
+    const boost::intrusive_ptr<Op> op = op_;  // outlives the lock inside
+    op->post_call(std::move(call));
+  }
+  R await_resume() {
+    if (thrown_) std::rethrow_exception(std::move(thrown_));
+    if constexpr (!std::is_void_v<R>) return *std::move(value_);
+  }
+
+ private:
+  // Asio's signals belong to one thread: the executor's.
+  struct Emit {
+    boost::intrusive_ptr<Op> op;
+    std::weak_ptr<asio::cancellation_signal> signal;
+    void operator()() const {
+      op->post_call([signal = signal] {
+        if (const auto alive = signal.lock()) alive->emit(asio::cancellation_type::terminal);
+      });
+    }
+  };
+  // On the executor.
+  void begin(Baton baton) {
     if constexpr (is_coroutine) {
       auto signal = std::make_shared<asio::cancellation_signal>();
       const auto slot = signal->slot();
-      cancel_.emplace(stop_, Emit{executor_, signal});
+      cancel_.emplace(stop_, Emit{op_, signal});
       asio::co_spawn(
-          executor_,
+          op_->executor(),
           [this]() -> asio::awaitable<void, typename bulkhead::detail::ReturnOf<F>::executor_type> {
             if constexpr (std::is_void_v<R>)
               co_await call();
@@ -112,45 +134,30 @@ class OnExecutor {
             baton.pass();
           }));
     } else {
-      asio::post(executor_, [this, baton = std::move(baton)]() mutable {
-        try {
-          if constexpr (std::is_void_v<R>)
-            call();
-          else
-            value_.emplace(call());
-        } catch (...) {
-          thrown_ = std::current_exception();
-        }
-        baton.pass();
-      });
+      try {
+        if constexpr (std::is_void_v<R>)
+          call();
+        else
+          value_.emplace(call());
+      } catch (...) {
+        thrown_ = std::current_exception();
+      }
+      baton.pass();
     }
   }
-  R await_resume() {
-    if (thrown_) std::rethrow_exception(std::move(thrown_));
-    if constexpr (!std::is_void_v<R>) return *std::move(value_);
-  }
-
- private:
-  // Asio's signals belong to one thread: the executor's.
-  struct Emit {
-    Ex executor;
-    std::weak_ptr<asio::cancellation_signal> signal;
-    void operator()() const {
-      asio::post(executor, [signal = signal] {
-        if (const auto alive = signal.lock()) alive->emit(asio::cancellation_type::terminal);
-      });
-    }
-  };
   decltype(auto) call() {
-    if constexpr (std::is_invocable_v<F&, std::stop_token>)
+    if constexpr (bulkhead::detail::takes_stop<F>)
       return fn_(stop_);
+    else if constexpr (bulkhead::detail::takes_call<F>)
+      return fn_(running_);
     else
       return fn_();
   }
 
   F& fn_;
+  RunningCall& running_;
   std::stop_token stop_;
-  Ex executor_;
+  boost::intrusive_ptr<Op> op_;
   std::coroutine_handle<> runner_;
   std::conditional_t<std::is_void_v<R>, std::monostate, std::optional<R>> value_;
   std::exception_ptr thrown_;
@@ -167,21 +174,19 @@ struct Self {  // co_await -> the handle of this coroutine
   std::coroutine_handle<> await_resume() const noexcept { return handle; }
 };
 
-template <class Op, class F, class Ex>
-Runner run(boost::intrusive_ptr<Op> op, Bulkhead& bulkhead, F fn, CallOptions<Executed<F>> options,
-           Ex executor) {
+template <class Op, class F>
+Runner run(boost::intrusive_ptr<Op> op, Bulkhead& bulkhead, F fn, CallOptions<Executed<F>> options) {
   using R = Executed<F>;
   const std::coroutine_handle<> self = co_await Self{};
   std::exception_ptr thrown;
-  Result<R> result(std::unexpect);
+  Result<R> result(unexpect);
   const bool pooled = bulkhead.isolation() == Isolation::threads;
   try {
-    if constexpr (!OnExecutor<F, Ex>::is_coroutine)
+    if constexpr (!OnExecutor<F, Op>::is_coroutine)
       if (pooled) result = co_await bulkhead.co_execute(std::move(fn), std::move(options));
-    if (OnExecutor<F, Ex>::is_coroutine || !pooled)
+    if (OnExecutor<F, Op>::is_coroutine || !pooled)
       result = co_await bulkhead.co_execute(
-          [&](std::stop_token stop) { return OnExecutor<F, Ex>(fn, std::move(stop), executor, self); },
-          std::move(options));
+          [&](RunningCall& call) { return OnExecutor<F, Op>(fn, call, op, self); }, std::move(options));
   } catch (...) {
     thrown = std::current_exception();
   }
@@ -196,7 +201,8 @@ struct ExecuteInitiation {
     using Op = StoppedOperation<decltype(executor), Ending<Executed<F>>>;
     boost::intrusive_ptr<Op> op(new Op(options.stop));
     options.stop = op->token();
-    run(op, *bulkhead, std::move(fn), std::move(options), executor).handle.resume();
+    op->begin_on(executor);
+    run(op, *bulkhead, std::move(fn), std::move(options)).handle.resume();
     Op::park(std::move(op), std::move(handler), executor);
   }
 };

@@ -70,7 +70,7 @@ TEST_F(AsioSubmit, WhatTheWorkThrowsIsThrownByTheToken) {
   auto future = async_submit(
       io.get_executor(), pool, []() -> int { throw std::runtime_error("no"); }, {}, asio::use_future);
   io.run();
-  EXPECT_THROW(future.get(), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(future.get()), std::runtime_error);
 }
 
 TEST_F(AsioSubmit, CancelledInTheQueueItNeverRuns) {
@@ -160,7 +160,7 @@ TEST_F(AsioExecute, WhenItsTimeIsUpTheCoroutineIsCancelled) {
       {.execution_timeout = 5ms}, got.handler(io));
   io.run();
   EXPECT_TRUE(aborted);
-  EXPECT_EQ(got.reason(), Reason::timeout);
+  EXPECT_EQ(got.reason(), Reason::execution_timeout);
   EXPECT_EQ(bulkhead.snapshot().timed_out, 1u);
 }
 
@@ -171,8 +171,8 @@ TEST_F(AsioExecute, WhatItThrowsIsThrownByTheTokenUnlessTheFallbackTakesIt) {
       io,
       [&]() -> asio::awaitable<void> {
         try {
-          co_await async_execute(
-              bulkhead, []() -> int { throw std::runtime_error("no"); }, {}, asio::use_awaitable);
+          static_cast<void>(co_await async_execute(
+              bulkhead, []() -> int { throw std::runtime_error("no"); }, {}, asio::use_awaitable));
         } catch (const std::runtime_error& e) {
           what = e.what();
         }
@@ -207,7 +207,7 @@ TEST_F(AsioExecute, CancelledInLineItNeverRuns) {
       bulkhead, [] { ADD_FAILURE() << "ran"; }, {},
       asio::bind_cancellation_slot(signal.slot(), got.handler(io)));
   signal.emit(asio::cancellation_type::total);
-  held->finish(CallVerdict::success);
+  held->finish(Outcome::success);
   io.run();
   EXPECT_EQ(got.reason(), Reason::cancelled);
 }
@@ -237,6 +237,36 @@ TEST_F(AsioExecute, AnIoContextThatGoesGivesThePlaceBackInEveryPhase) {
     EXPECT_EQ(bulkhead.snapshot().gate.waiting, 0u);
     EXPECT_EQ(alive.use_count(), 1) << run;
   }
+}
+
+// The thread that admits a call posts it to the io_context, which may be destroyed by then.
+TEST(AsioExecuteEnd, AnIoContextThatGoesAfterTheAdmissionAndBeforeThePostGivesThePlaceBack) {
+  std::optional<asio::io_context> io(std::in_place);
+  bool armed = false;
+  Bulkhead bulkhead{
+      {.name = "pay", .max_concurrent = 1, .max_queue = 2, .hooks = {.on_admit = [&](const Event&) {
+                                                             if (armed) io.reset();
+                                                           }}}};
+  auto alive = std::make_shared<int>();
+  for (const bool coroutine : {false, true}) {
+    if (!io) io.emplace();
+    armed = false;
+    auto held = bulkhead.acquire();
+    auto ended =
+        asio::bind_executor(*io, [alive](std::exception_ptr, const Result<void>&) { ADD_FAILURE(); });
+    if (coroutine)
+      async_execute(
+          bulkhead, [alive]() -> asio::awaitable<void> { co_return ADD_FAILURE(), void(); }, {},
+          std::move(ended));
+    else
+      async_execute(bulkhead, [alive] { ADD_FAILURE(); }, {}, std::move(ended));
+    EXPECT_EQ(bulkhead.snapshot().gate.waiting, 1u);
+    armed = true;
+    held->finish(Outcome::success);
+    EXPECT_FALSE(io);
+    EXPECT_EQ(bulkhead.gate().in_flight(), 0u);
+  }
+  EXPECT_EQ(alive.use_count(), 1);
 }
 
 // ---- what Asio expects of every operation ----
@@ -360,7 +390,7 @@ TEST(AsioClock, TimeoutsInLineAndOfExecutionComeFromTheExecutorAndTheLibraryStar
     io.run();
     ASSERT_TRUE(in_line);
     EXPECT_EQ(in_line->error().reason, Reason::timeout);
-    held->finish(CallVerdict::success);
+    held->finish(Outcome::success);
 
     auto wait = [&](std::stop_token stop) -> asio::awaitable<void> {
       EXPECT_FALSE(stop.stop_requested());
@@ -370,7 +400,7 @@ TEST(AsioClock, TimeoutsInLineAndOfExecutionComeFromTheExecutorAndTheLibraryStar
     async_execute(bulkhead, std::move(wait), {.execution_timeout = 5ms}, late.handler(io));
     io.restart();
     io.run();
-    EXPECT_EQ(late.reason(), Reason::timeout);
+    EXPECT_EQ(late.reason(), Reason::execution_timeout);
     EXPECT_EQ(threads(), before);
   }
 }
@@ -386,7 +416,7 @@ TEST(AsioClock, WorkThatWaitsInAPoolOrRunsTooLongTimesOut) {
   async_submit(pool, [&] { go.wait(); }, {.execution_timeout = 20ms}, running.handler(io));
   async_submit(pool, [] { ADD_FAILURE() << "ran"; }, {.queue_timeout = 5ms}, queued.handler(io));
   io.run();
-  EXPECT_EQ(running.reason(), Reason::timeout);
+  EXPECT_EQ(running.reason(), Reason::execution_timeout);
   EXPECT_EQ(queued.reason(), Reason::timeout);
   go.count_down();
   EXPECT_LE(threads(), before + 1);  // the pool's own

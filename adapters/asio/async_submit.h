@@ -34,7 +34,7 @@ Ending<R> ending_of(F&& produce) noexcept {
   try {
     return {nullptr, std::forward<F>(produce)()};
   } catch (...) {
-    return {std::current_exception(), Result<R>(std::unexpect)};
+    return {std::current_exception(), Result<R>(unexpect)};
   }
 }
 

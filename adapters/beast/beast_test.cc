@@ -10,6 +10,7 @@
 
 #include "last_in_line.h"
 #include "server.h"
+#include "tests/support/descriptor_limit.h"
 #include "tests/support/http_server_test.h"
 
 namespace bulkhead::beast {
@@ -49,6 +50,7 @@ class BeastServer : public tests::HttpServerTest {
     server.reset();
   }
   std::uint16_t port() const override { return server->port(); }
+  bool drain(TimePoint until) override { return server->drain(until); }
   static Response ok(std::string body) {
     Response r(wire::status::ok, 11);
     r.body() = std::move(body);
@@ -67,6 +69,13 @@ class BeastServer : public tests::HttpServerTest {
   }
   Handler holding() {
     return [this](const Request& r, Context& c) { return held(r, c); };
+  }
+  Handler large(std::size_t size) {
+    return [this, size](const Request& request, Context&) -> asio::awaitable<Response> {
+      if (request.target() == "/slow/page") co_return ok("the page");
+      ++running;
+      co_return ok(std::string(size, '#'));
+    };
   }
   static asio::awaitable<Response> never(const Request&, Context&) {
     asio::steady_timer pause(co_await asio::this_coro::executor, 1h);
@@ -102,6 +111,120 @@ TEST_F(BeastServer, ServesThroughTheBulkheadAndGivesThePlaceBack) {
   EXPECT_TRUE(becomes([&] { return now("slow").in_flight == 0; }));
   EXPECT_EQ(now("slow").admitted, 6u);
   EXPECT_EQ(now("slow").failed, 2u);
+}
+
+// ---- streams ----
+
+class BeastStream : public BeastServer {
+ protected:
+  BeastStream() {
+    registry.add(
+        {.options = {.name = "llm", .max_concurrent = 2, .budgets = {{.name = "tokens", .max = 100}}}});
+  }
+  void start_stream(Handler handler) {
+    start(std::move(handler),
+          {.routes = {{.path = "/llm", .bulkhead = "llm", .cost = 60, .budget = "tokens"}}});
+  }
+  std::uint32_t tokens() { return registry.get("llm")->snapshot().budgets.at(0).in_use; }
+  // One event for each step of `go_to`, and the units of the call lowered with it.
+  asio::awaitable<Response> events(Context& context) {
+    Response head(wire::status::ok, 11);
+    head.set(wire::field::content_type, "text/event-stream");
+    if (!co_await context.stream(std::move(head))) co_return Response();
+    asio::steady_timer pause(co_await asio::this_coro::executor);
+    for (std::uint32_t i = 1; i <= 3; ++i) {
+      while (step < i) {
+        pause.expires_after(1ms);
+        co_await pause.async_wait(asio::use_awaitable);
+      }
+      if (!co_await context.write("data: " + std::to_string(i) + "\n\n")) break;
+      EXPECT_TRUE(context.settle("tokens", 60 - 20 * i));
+    }
+    ended = true;
+    co_return Response();
+  }
+  std::atomic<std::uint32_t> step{0};
+  std::atomic<bool> ended{false};
+};
+
+TEST_F(BeastStream, AStreamSettlesAsItGoesAndHoldsItsPlaceToTheEnd) {
+  start_stream([this](const Request&, Context& c) { return events(c); });
+  Client c = client();
+  c.get("/llm");
+  ASSERT_TRUE(becomes([&] { return tokens() == 60; }));
+  for (std::uint32_t i = 1; i <= 2; ++i) {
+    step = i;
+    ASSERT_TRUE(becomes([&] { return tokens() == 60 - 20 * i; })) << i;
+    EXPECT_EQ(now("llm").in_flight, 1u);
+  }
+  step = 3;
+  std::string all;
+  while (!all.ends_with("0\r\n\r\n")) all += c.read_some();
+  EXPECT_THAT(all, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(all, HasSubstr("Transfer-Encoding: chunked"));
+  EXPECT_THAT(all, HasSubstr("9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n9\r\ndata: 3\n\n\r\n0\r\n\r\n"));
+  EXPECT_TRUE(becomes([&] { return now("llm").released == 1; }));
+  EXPECT_EQ(tokens(), 0u);
+  EXPECT_EQ(now("llm").succeeded, 1u);
+  c.get("/llm");  // the connection is usable
+  all.clear();
+  while (!all.ends_with("0\r\n\r\n")) all += c.read_some();
+  EXPECT_THAT(all, StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(BeastStream, ARequestForMoreThanTheBudgetHasIsRejected) {
+  start_stream([this](const Request&, Context& c) { return events(c); });
+  Client one = client(), two = client();
+  one.get("/llm");
+  ASSERT_TRUE(becomes([&] { return tokens() == 60; }));
+  two.get("/llm");
+  EXPECT_THAT(two.read(), HasSubstr("X-Bulkhead-Reason: budget_limit"));
+  step = 3;
+}
+
+TEST_F(BeastStream, AClientThatGoesEndsTheStreamAndThePlaceComesBack) {
+  start_stream([this](const Request&, Context& context) -> asio::awaitable<Response> {
+    Response head(wire::status::ok, 11);
+    co_await context.stream(std::move(head));
+    while (co_await context.write(std::string(64 << 10, '#'))) {
+    }
+    ended = true;
+    co_return Response();
+  });
+  {
+    Client c = client();
+    c.get("/llm");
+    ASSERT_TRUE(becomes([&] { return tokens() == 60; }));
+  }
+  EXPECT_TRUE(becomes([&] { return ended && now("llm").released == 1; }));
+  EXPECT_EQ(tokens(), 0u);
+  EXPECT_EQ(now("llm").failed, 0u);
+}
+
+TEST_F(BeastStream, AHandlerThatThrowsCutsTheStream) {
+  start_stream([](const Request&, Context& context) -> asio::awaitable<Response> {
+    co_await context.stream(Response(wire::status::ok, 11));
+    co_await context.write("part");
+    throw std::runtime_error("no");
+  });
+  Client c = client();
+  c.get("/llm");
+  std::string all;
+  for (std::string part; !(part = c.read_some()).empty();) all += part;
+  EXPECT_THAT(all, testing::EndsWith("4\r\npart\r\n")) << "no last chunk";
+  EXPECT_TRUE(becomes([&] { return now("llm").released == 1; }));
+  EXPECT_EQ(now("llm").failed, 1u);
+}
+
+TEST_F(BeastStream, AClientOfHttp10GetsTheWholeAtTheEnd) {
+  start_stream([this](const Request&, Context& c) { return events(c); });
+  step = 3;
+  Client c = client();
+  c.send("GET /llm HTTP/1.0\r\n\r\n");
+  std::string all;
+  for (std::string part; !(part = c.read_some()).empty();) all += part;
+  EXPECT_THAT(all, StartsWith("HTTP/1.0 200"));
+  EXPECT_THAT(all, testing::EndsWith("\r\n\r\ndata: 1\n\ndata: 2\n\ndata: 3\n\n"));
 }
 
 TEST_F(BeastServer, RefusesWithStatusReasonAndRetryAfter) {
@@ -151,6 +274,16 @@ TEST_F(BeastServer, AClientThatGoesOrSleepsWhileItIsSentTheResponseDoesNotKeepTh
   sleeps.get("/slow");
   ASSERT_TRUE(becomes([&] { return running == 2; }));
   EXPECT_TRUE(becomes([&] { return now("slow").in_flight == 0; }));
+}
+
+TEST_F(BeastServer, ClientsThatDoNotReadHoldNoPlace) {
+  start(large(64 << 20));
+  clients_that_do_not_read_hold_no_place("/slow/large", "/slow/page");
+}
+
+TEST_F(BeastServer, AClientThatHasSentAByteMoreAndGoesIsNoticed) {
+  start(holding());
+  a_client_that_has_sent_a_byte_more_and_goes_is_noticed("/slow");
 }
 
 TEST_F(BeastServer, SlowAndOversizedRequestsAreBounded) {
@@ -385,6 +518,172 @@ TEST_F(BeastServer, AServerThatGoesGivesAllPlacesBack) {
   stop();
   EXPECT_EQ(now("slow").in_flight, 0u);
   EXPECT_EQ(now("slow").waiting, 0u);
+}
+
+TEST_F(BeastServer, ADrainFinishesWhatRunsAndWhatWaitsAndClosesTheRest) {
+  start(holding(), {}, {.threads = 2, .session = {.drain_idle = 20ms}});
+  a_drain_finishes_what_runs_and_what_waits_and_closes_the_rest("/slow", "/slow/page");
+}
+
+TEST_F(BeastServer, ADrainEndsAtItsDeadlineAndCanBeTriedAgain) {
+  start(holding());
+  a_drain_ends_at_its_deadline_and_can_be_tried_again("/slow");
+}
+
+TEST_F(BeastServer, NoRequestIsCutByADrainUnderLoad) {
+  start(holding(), {}, {.threads = 2, .session = {.drain_idle = 20s}});
+  no_request_is_cut_by_a_drain_under_load("/else/page");
+}
+
+TEST_F(BeastServer, ADrainWaitsForAResponseThatIsBeingRead) {
+  start(large(8 << 20));
+  a_drain_waits_for_a_response_that_is_being_read("/slow/large");
+}
+
+TEST_F(BeastServer, BoundsHoldWhileItDrains) {
+  start(holding(), {}, {.session = {.read_timeout = 1s, .drain_idle = 20s}});
+  bounds_hold_while_it_drains("/slow", "/else/page");
+}
+
+TEST_F(BeastServer, RunReturnsWhenItIsDrainedAlsoBefore) {
+  start(holding());
+  EXPECT_TRUE(server->drain());
+  thread.join();  // without stop()
+  server->run();
+  thread = std::thread([] {});
+  make_guard({});
+  Server never_run(*guard, {}, holding());
+  EXPECT_TRUE(never_run.drain());
+  EXPECT_FALSE(Client(never_run.port()).connected());
+  never_run.run();
+}
+
+TEST_F(BeastServer, AStopEndsTheWaitOfADrain) {
+  start(holding());
+  const Client c = client();
+  c.get("/slow");
+  ASSERT_TRUE(becomes([&] { return running == 1; }));
+  auto drained = std::async(std::launch::async, [this] { return server->drain(); });
+  server->stop();
+  EXPECT_FALSE(drained.get());
+}
+
+TEST_F(BeastServer, AHandlerSaysWhatItsRequestSaysAboutTheDependency) {
+  const auto reply = [](const Request& request, Context& context) {
+    if (request.target() == "/refused") {
+      Gate inner{{.name = "inner", .max_concurrent = 1}};
+      const auto held = inner.try_acquire();
+      return context.reject(inner.try_acquire().error());
+    }
+    Response r = ok("");
+    r.result(request.target() == "/fine" ? 404 : 502);
+    if (request.target() == "/fine") context.set_verdict(Outcome::failure);
+    if (request.target() == "/ignored" || request.target() == "/throws")
+      context.set_verdict(Outcome::ignored);
+    if (request.target() == "/throws") throw std::runtime_error("no");
+    return r;
+  };
+  for (const auto isolation : {Isolation::semaphore, Isolation::threads}) {
+    const auto judged = registry.add({.options = {.name = "judged",
+                                                  .isolation = isolation,
+                                                  .max_concurrent = 1,
+                                                  .breaker = BreakerOptions{.window_calls = 100}}});
+    const http::GuardOptions options{.routes = {{.path = "/", .bulkhead = "judged"}}};
+    if (isolation == Isolation::threads)
+      start(BlockingHandler(reply), options);
+    else
+      start([reply](const Request& r, Context& c) -> asio::awaitable<Response> { co_return reply(r, c); },
+            options);
+    const Client c = client();
+    const auto failures = [&] {
+      EXPECT_TRUE(becomes([&] { return judged->idle(); }));
+      return judged->snapshot().breaker->failures;
+    };
+    c.get("/refused");
+    const std::string refused = c.read();
+    EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
+    EXPECT_THAT(refused, HasSubstr("X-Bulkhead-Reason: concurrency_limit"));
+    c.get("/ignored");
+    EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 502"));
+    c.get("/throws");
+    EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 500"));
+    EXPECT_EQ(failures(), 0u);
+    c.get("/fine");
+    EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 404"));
+    c.get("/bad");
+    EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 502"));
+    EXPECT_EQ(failures(), 2u);
+    stop();
+    registry.remove("judged");
+  }
+}
+
+TEST_F(BeastServer, ASetOfTenantsThatWasRemovedIsAnswered) {
+  registry.define_tenants({.name = "orders", .each = {.max_concurrent = 1}});
+  start(holding(), {.routes = {{.path = "/", .tenants = "orders"}}});
+  registry.remove_tenants("orders");
+  const Client c = client();
+  c.get("/");
+  const std::string gone = c.read();
+  EXPECT_THAT(gone, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(gone, HasSubstr("X-Bulkhead-Reason: shutdown"));
+}
+
+TEST_F(BeastServer, APlaceCanBeKeptUntilTheResponseIsWritten) {
+  start(large(64 << 20),
+        {.routes = {{.path = "/slow", .bulkhead = "slow", .hold_place = http::HoldPlace::until_written}}});
+  Client sleeps = client(), next = client();
+  sleeps.get("/slow/large");
+  ASSERT_TRUE(becomes([&] { return running == 1; }));
+  next.get("/slow/page");
+  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 1; }));
+  EXPECT_EQ(now("slow").in_flight, 1u);
+  sleeps.close();
+  EXPECT_THAT(next.read(), HasSubstr("the page"));
+}
+
+// Eight clients for four file descriptors.
+TEST(BeastDescriptors, AServerWithoutDescriptorsNeitherSpinsNorEndsAndGoesOnWhenThereAreSome) {
+  BULKHEAD_SKIP_WITHOUT_DESCRIPTORS();
+  const tests::Served served([](int ready) {
+    Registry registry;
+    http::Guard guard(registry, {});
+    std::atomic<int> told = 0;
+    Server* self = nullptr;
+    Server server(guard, {.on_accept_failure = [&](const std::string&) { ++told; }},
+                  [&](const Request&, Context&) -> asio::awaitable<Response> {
+                    Response r(wire::status::ok, 11);
+                    r.body() = std::string(self->accept_failures() > 0 ? "failed " : "never failed ") +
+                               std::to_string(told) + " told";
+                    co_return r;
+                  });
+    self = &server;
+    tests::use_up_descriptors_but(4);
+    tests::tell(ready, server.port());
+    server.run();
+  });
+  ASSERT_NE(served.port(), 0);
+  std::vector<Client> clients;
+  for (int i = 0; i < 8; ++i) clients.emplace_back(served.port());
+  for (const Client& c : clients) c.get("/");
+  int answered = 0;
+  EXPECT_TRUE(becomes([&] {
+    answered = static_cast<int>(std::ranges::count_if(clients, &Client::has_answer));
+    return answered >= 4;
+  }));
+  EXPECT_EQ(answered, 4);
+  clients[0].read();
+  EXPECT_TRUE(becomes([&] {
+    clients[0].get("/");
+    return clients[0].read().find("failed 1 told") != std::string::npos;
+  }));
+  const auto before = served.used();
+  const TimePoint watched = std::chrono::steady_clock::now() + 500ms;
+  while (std::chrono::steady_clock::now() < watched) std::this_thread::sleep_for(10ms);
+  EXPECT_LT(served.used() - before, 150ms);
+  EXPECT_TRUE(served.alive());
+  for (int i = 0; i < 4; ++i) clients[i].close();
+  for (int i = 4; i < 8; ++i) EXPECT_THAT(clients[i].read(), HasSubstr("1 told")) << i;
 }
 
 TEST_F(BeastServer, WhereItCannotListenIsSaid) {

@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -9,11 +10,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
-#include <charconv>
+#include <vector>
 
 namespace bulkhead::beast {
 namespace asio = boost::asio;
-namespace wire = boost::beast::http;
 using asio::ip::tcp;
 using boost::beast::error_code;
 
@@ -21,53 +21,13 @@ namespace {
 
 TimePoint now() noexcept { return std::chrono::steady_clock::now(); }
 
-void append(std::string& out, boost::beast::string_view text) { out.append(text.data(), text.size()); }
-
-void append(std::string& out, std::size_t number, int base = 10) {
-  char digits[20];
-  out.append(digits, std::to_chars(digits, digits + sizeof digits, number, base).ptr);
-}
-
-bool has_no_body(unsigned status) noexcept { return status < 200 || status == 204 || status == 304; }
-
-struct Head {
-  bool chunked = false, connection = false;  // it has such a field
-};
-
-// The status line and the fields; what says where the body ends is added if it is missing.
-Head append_head(std::string& out, const Response& r) {
-  Head head;
-  out.append(r.version() == 10 ? "HTTP/1.0 " : "HTTP/1.1 ");
-  append(out, r.result_int());
-  out += ' ';
-  append(out, r.reason());
-  out.append("\r\n");
-  bool framed = has_no_body(r.result_int());
-  for (const auto& field : r.base()) {
-    framed |= field.name() == wire::field::content_length;
-    head.chunked |= field.name() == wire::field::transfer_encoding;
-    head.connection |= field.name() == wire::field::connection;
-    append(out, field.name_string());
-    out.append(": ");
-    append(out, field.value());
-    out.append("\r\n");
-  }
-  if (!framed && !head.chunked) {
-    out.append("Content-Length: ");
-    append(out, r.body().size());
-    out.append("\r\n");
-  }
-  out.append("\r\n");
-  return head;
-}
-
 constexpr std::size_t kLargeBody = std::size_t{16} * 1024;  // is sent from where it is
 
 }  // namespace
 
 // ---- patience ----
 
-// The timer's handler may come when the connection is gone: then `socket` is null.
+// The timer's handler may run after the connection has ended: then `socket` is null.
 struct Patience::State : std::enable_shared_from_this<State> {
   explicit State(tcp::socket& s) : timer(s.get_executor()), socket(&s) {}
 
@@ -100,7 +60,7 @@ Patience::~Patience() {
 
 void Patience::limit(std::chrono::nanoseconds time) {
   const TimePoint begin = now();
-  state_->until = time < no_deadline - begin ? begin + time : no_deadline;
+  state_->until = saturating_add(begin, time);
   if (state_->until < state_->armed) state_->arm();
 }
 void Patience::end() noexcept { state_->until = no_deadline; }
@@ -108,7 +68,10 @@ void Patience::end() noexcept { state_->until = no_deadline; }
 // ---- reading ----
 
 Connection::Connection(tcp::socket socket, const SessionOptions& options)
-    : socket_(std::move(socket)), options_(options), patience_(socket_) {
+    : socket_(std::move(socket)),
+      options_(options),
+      patience_(socket_),
+      reader_(options.max_header_bytes, options.max_body_bytes) {
   error_code ignored;
   const auto remote = socket_.remote_endpoint(ignored);
   if (!ignored) peer_ = remote.address().to_string();
@@ -117,58 +80,49 @@ Connection::Connection(tcp::socket socket, const SessionOptions& options)
 }
 
 void Connection::next() {
-  parser_.emplace();
-  parser_->header_limit(options_.max_header_bytes);
-  parser_->body_limit(options_.max_body_bytes);
-  done_ = false;
-  problem_ = 0;
+  reading_ = true;
   error_.clear();
-  patience_.limit(options_.read_timeout);
-  if (buffer_.size() > 0) parse();
+  reader_.next();
+  patience_.limit(reader_.begun() ? options_.read_timeout : idle_.value_or(options_.read_timeout));
+  progress(false);
+}
+
+void Connection::hurry(std::chrono::nanoseconds idle) {
+  idle_ = idle;
+  if (reading_ && !reader_.done() && !reader_.begun()) patience_.limit(idle);
+}
+
+bool Connection::has_unread() const {
+  char byte = 0;
+  return ::recv(const_cast<tcp::socket&>(socket_).native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 asio::awaitable<std::size_t> Connection::more() {
-  const std::size_t room = parser_->is_header_done() ? 64 * 1024 : 2 * 1024;
-  return socket_.async_read_some(buffer_.prepare(room), asio::redirect_error(asio::use_awaitable, error_));
+  return socket_.async_read_some(reader_.room(), asio::redirect_error(asio::use_awaitable, error_));
 }
 
 void Connection::take(std::size_t bytes) {
-  if (error_) return fail(error_);
-  buffer_.commit(bytes);
-  parse();
-}
-
-void Connection::parse() {
-  Parser& parser = *parser_;
-  const bool had_header = parser.is_header_done();
-  error_code error;
-  do {  // the header, and then as much of the body as is there
-    buffer_.consume(parser.put(buffer_.data(), error));
-    if (!error && parser.is_header_done()) parser.eager(true);
-  } while (!error && !parser.is_done() && buffer_.size() > 0);
-  if (error == wire::error::need_more) error.clear();
-  if (error) return fail(error);
-  if (parser.is_done()) {
-    done_ = true;
+  const bool first = !reader_.begun(), had_header = reader_.has_header();
+  // A request that arrives just as the time for it to begin is over has begun.
+  if (error_ == asio::error::operation_aborted && idle_ && first && has_unread()) error_.clear();
+  if (error_) {
     patience_.end();
-  } else if (!had_header && parser.is_header_done()) {
-    patience_.limit(options_.body_timeout);
-    if (parser.get()[wire::field::expect] == "100-continue") {
-      // If it does not fit, the client has not read what was sent before, and does without.
-      socket_.write_some(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")), error);
-    }
+    return reader_.fail(error_);
   }
+  if (idle_ && first) patience_.limit(options_.read_timeout);
+  reader_.take(bytes);
+  progress(had_header);
 }
 
-void Connection::fail(error_code error) {
-  static const auto& protocol = wire::make_error_code(wire::error::end_of_stream).category();
-  done_ = true;
-  problem_ = -1;
-  patience_.end();
-  if (error.category() != protocol) return;  // gone, or too slow
-  problem_ = 400;
-  if (error == wire::error::header_limit) problem_ = 431;
-  if (error == wire::error::body_limit) problem_ = 413;
+// The limit of time that holds now; and the word that a client may wait for before it sends the body.
+void Connection::progress(bool had_header) {
+  if (reader_.done()) return patience_.end();
+  if (had_header || !reader_.has_header()) return;
+  patience_.limit(options_.body_timeout);
+  if (!reader_.expects_continue()) return;
+  // If it does not fit, the client has not read earlier responses, and does without.
+  error_code ignored;
+  socket_.write_some(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")), ignored);
 }
 
 // ---- writing ----
@@ -177,7 +131,7 @@ bool Connection::send(Response& response, bool head_only) {
   out_.clear();
   body_.clear();
   sent_ = 0;
-  const Head head = append_head(out_, response);
+  const Head head = append_head(out_, response.base(), response.body().size());
   keeps_alive_ = head.connection ? response.keep_alive() : response.version() == 11;
   std::string& body = response.body();
   if (!head_only && !has_no_body(response.result_int())) {
@@ -193,6 +147,27 @@ bool Connection::send(Response& response, bool head_only) {
       body_ = std::move(body);
     }
   }
+  return write_now();
+}
+
+bool Connection::send_head(Response& head) {
+  out_.clear();
+  body_.clear();
+  sent_ = 0;
+  const Head written = append_head(out_, head.base(), 0);
+  keeps_alive_ = written.connection ? head.keep_alive() : head.version() == 11;
+  return write_now();
+}
+
+bool Connection::send_bytes(std::string bytes) {
+  if (broken_) return true;
+  out_ = std::move(bytes);
+  body_.clear();
+  sent_ = 0;
+  return write_now();
+}
+
+bool Connection::write_now() {
   error_code error;
   if (body_.empty())
     sent_ = socket_.write_some(asio::buffer(out_), error);
@@ -222,29 +197,46 @@ void Connection::shutdown() noexcept {
 asio::awaitable<void> Connection::linger() {
   constexpr std::size_t kMost = std::size_t{4} * 1024 * 1024;
   patience_.limit(std::min<std::chrono::nanoseconds>(options_.read_timeout, std::chrono::seconds(2)));
-  buffer_.clear();
   error_.clear();
+  std::vector<char> waste(64 * 1024);
   for (std::size_t thrown_away = 0; !error_ && thrown_away < kMost;)
-    thrown_away += co_await socket_.async_read_some(buffer_.prepare(64 * 1024),
+    thrown_away += co_await socket_.async_read_some(asio::buffer(waste),
                                                     asio::redirect_error(asio::use_awaitable, error_));
 }
 
 // ---- watching ----
 
+struct Connection::Watch {
+  std::function<void()> gone;
+  asio::steady_timer again;
+};
+
 void Connection::watch(std::function<void()> gone) {
-  gone_ = std::make_shared<std::function<void()>>(std::move(gone));
-  socket_.async_wait(tcp::socket::wait_read, [this, weak = std::weak_ptr(gone_)](error_code error) {
-    const auto alive = weak.lock();  // then the connection is, too
-    if (error || !alive) return;
-    char byte = 0;
-    const auto n = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) (*alive)();
+  watch_ = std::make_shared<Watch>(std::move(gone), asio::steady_timer(socket_.get_executor()));
+  socket_.async_wait(tcp::socket::wait_read, [this, weak = std::weak_ptr(watch_)](error_code error) {
+    const auto watch = weak.lock();  // then the connection is alive as well
+    if (!error && watch) look(watch);
+  });
+}
+
+// The socket is readable: the client has closed it, or has sent part of its next request. In the second case it stays
+// readable, and Asio cannot wait for the end alone, so poll.
+void Connection::look(const std::shared_ptr<Watch>& watch) {
+  pollfd fd{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
+  if (::poll(&fd, 1, 0) > 0) {
+    watch->gone();
+    return;
+  }
+  watch->again.expires_after(std::chrono::milliseconds(50));
+  watch->again.async_wait([this, weak = std::weak_ptr(watch)](error_code error) {
+    const auto alive = weak.lock();
+    if (!error && alive) look(alive);
   });
 }
 
 void Connection::unwatch() {
-  if (!gone_) return;
-  gone_.reset();
+  if (!watch_) return;
+  watch_.reset();
   error_code ignored;
   socket_.cancel(ignored);
 }

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "bulkhead/detail/mutex.h"
+
 namespace bulkhead::beast {
 namespace asio = boost::asio;
 
@@ -25,19 +27,19 @@ asio::awaitable<void> LastInLine::turn(asio::any_io_executor executor, std::size
 void LastInLine::enter(Waiter waiter, std::size_t per_round) {
   const asio::any_io_executor executor = waiter.executor;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     waiting_.push_back(std::move(waiter));
     if (std::exchange(rolling_, true)) return;
   }
   asio::post(executor, [this, per_round] { round(per_round); });
 }
 
-// The next round is posted behind those who go on, so that the loop looks for new events in between.
+// The next round is posted after the resumed ones, so that the loop polls for new events in between.
 void LastInLine::round(std::size_t per_round) {
   std::vector<Waiter> now;
   asio::any_io_executor next;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(std::min(per_round, waiting_.size()));
     std::move(waiting_.begin(), end, std::back_inserter(now));
     waiting_.erase(waiting_.begin(), end);
@@ -49,8 +51,8 @@ void LastInLine::round(std::size_t per_round) {
 }
 
 void LastInLine::shutdown() noexcept {
-  std::deque<Waiter> gone;  // ends their coroutines, outside the lock
-  const std::lock_guard lock(mutex_);
+  std::deque<Waiter> gone;  // destroys their coroutines outside the lock
+  const detail::MutexLock lock(mutex_);
   gone.swap(waiting_);
 }
 

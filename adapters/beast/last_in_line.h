@@ -1,11 +1,10 @@
-// last_in_line.h - a turn once everything else that is ready has had one: of those who wait here, so many go on in a
-// round of the event loop, however many they are.
+// last_in_line.h - resumes coroutines after everything else that is ready, and only a few per round of the event loop.
 //
 //   co_await LastInLine::turn(executor, 16);
 //
-// It is how refused connections come last: their requests are not even read before their turn, so a storm of
-// them delays the others by one small batch. One for each execution context. Threads: any. Cost: an allocation, and a
-// post per batch.
+// Connections whose requests were rejected wait here before their next request is read, so that a storm of them delays the
+// others by one small batch. There is one for each execution context. Threads: any. Cost: an allocation, and a post per
+// batch.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -14,7 +13,9 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
+
+#include "base/unique_function.h"
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::beast {
 
@@ -29,16 +30,16 @@ class LastInLine final : public boost::asio::execution_context::service {
  private:
   struct Waiter {
     boost::asio::any_io_executor executor;
-    std::move_only_function<void()> go;
+    bulkhead::base::UniqueFunction<void()> go;
   };
   void shutdown() noexcept override;
   void enter(Waiter waiter, std::size_t per_round);
   void round(std::size_t per_round);
 
-  // Invariants, under mutex_: a round is on its way while rolling_, and only while somebody waits.
-  std::mutex mutex_;
-  std::deque<Waiter> waiting_;
-  bool rolling_ = false;
+  // Invariants, under mutex_: a round is posted while rolling_, and only while a coroutine waits.
+  detail::StdMutex mutex_;
+  std::deque<Waiter> waiting_ BULKHEAD_GUARDED_BY(mutex_);
+  bool rolling_ BULKHEAD_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace bulkhead::beast

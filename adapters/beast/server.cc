@@ -1,16 +1,17 @@
 #include "server.h"
 
+#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "listener.h"
 #include "session.h"
 
 namespace bulkhead::beast {
@@ -19,7 +20,7 @@ using asio::ip::tcp;
 
 namespace {
 
-// The coroutine owns what its session refers to.
+// The coroutine owns the objects that its session refers to.
 asio::awaitable<void> serve_any(tcp::socket socket, http::Guard& guard, AnyHandler handler,
                                 SessionOptions options) {
   Session session(std::move(socket), guard, handler, options);
@@ -42,19 +43,29 @@ struct Server::State {
         options(std::move(o)),
         handler(std::move(h)),
         io(static_cast<int>(options.threads)),
-        acceptor(io) {
+        strand(asio::make_strand(io)),
+        listener(listening(), open,
+                 {.has_room = [this] { return open.connections() < options.max_connections; },
+                  .executor = [this] { return executor(); },
+                  .serve =
+                      [this](tcp::socket socket) {
+                        const auto where = socket.get_executor();
+                        asio::co_spawn(where, connection(std::move(socket), open.connection()),
+                                       asio::detached);
+                      },
+                  .failed = [this](const auto& error, bool again) { fail(error, again); }}) {
+    options.session.drain = draining.get_token();
+  }
+
+  tcp::acceptor listening() {
+    tcp::acceptor acceptor(strand);
     boost::system::error_code error;
-    const auto address = asio::ip::make_address(options.address, error);
-    const tcp::endpoint endpoint(address, options.port);
-    if (!error) acceptor.open(endpoint.protocol(), error);
-    if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor.bind(endpoint, error);
-    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+    listen_on(acceptor, options.address, options.port, error);
     if (error || options.threads == 0)
       base::throw_invalid(
           base::join({"http server: cannot listen on ", options.address, ":", std::to_string(options.port),
                       ": ", error ? error.message() : std::string("threads = 0, give 1 or more")}));
-    port = acceptor.local_endpoint().port();
+    return acceptor;
   }
 
   asio::any_io_executor executor() {
@@ -62,43 +73,33 @@ struct Server::State {
     return asio::make_strand(io);
   }
 
-  asio::awaitable<void> accept() {
-    asio::steady_timer pause(io);
-    boost::system::error_code error;
-    for (;;) {
-      while (connections.load() >= options.max_connections || error) {  // no room, or no file descriptors
-        pause.expires_after(std::chrono::milliseconds(5));
-        co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
-        error.clear();
-      }
-      tcp::socket socket =
-          co_await acceptor.async_accept(executor(), asio::redirect_error(asio::use_awaitable, error));
-      if (error) continue;
-      const auto where = socket.get_executor();
-      asio::co_spawn(where, connection(std::move(socket)), asio::detached);
+  // Calls the hook once for each time that accepting begins to fail.
+  void fail(const boost::system::error_code& error, bool again) noexcept {
+    ++accept_failures;
+    if (again || !options.on_accept_failure) return;
+    try {
+      options.on_accept_failure(base::join({"http server: cannot accept connections on port ",
+                                            std::to_string(listener.port()), ": ", error.message()}));
+    } catch (...) {  // an exception of the hook must not end accepting
     }
   }
 
-  asio::awaitable<void> connection(tcp::socket socket) {
-    struct Counted {
-      std::atomic<std::uint32_t>& n;
-      explicit Counted(std::atomic<std::uint32_t>& count) : n(count) { ++n; }
-      Counted(const Counted&) = delete;
-      Counted& operator=(const Counted&) = delete;
-      ~Counted() { --n; }
-    };
-    const Counted counted(connections);
+  asio::awaitable<void> connection(tcp::socket socket, OpenConnections::Token) {
     Session session(std::move(socket), guard, handler, options.session);
     co_await session.run();
   }
 
   http::Guard& guard;
-  const ServerOptions options;
+  ServerOptions options;
   const AnyHandler handler;
-  std::atomic<std::uint32_t> connections{0};
+  std::atomic<std::uint64_t> accept_failures{0};
+  std::stop_source draining;
+  detail::StdMutex mutex;  // orders run() and drain()
+  bool running BULKHEAD_GUARDED_BY(mutex) = false;
+  OpenConnections open;
   asio::io_context io;
-  tcp::acceptor acceptor;
-  std::uint16_t port = 0;
+  asio::strand<asio::io_context::executor_type> strand;  // of the listener
+  Listener<tcp> listener;
 };
 
 Server::Server(http::Guard& guard, ServerOptions options, Handler handler)
@@ -107,17 +108,36 @@ Server::Server(http::Guard& guard, ServerOptions options, BlockingHandler handle
     : state_(std::make_unique<State>(guard, std::move(options), std::move(handler))) {}
 Server::~Server() { stop(); }
 
-std::uint16_t Server::port() const noexcept { return state_->port; }
-std::uint32_t Server::connections() const noexcept { return state_->connections; }
+std::uint16_t Server::port() const noexcept { return state_->listener.port(); }
+std::uint32_t Server::connections() const noexcept { return state_->open.connections(); }
+std::uint64_t Server::accept_failures() const noexcept { return state_->accept_failures; }
 
 void Server::run() {
   State& s = *state_;
-  asio::co_spawn(s.io, s.accept(), asio::detached);
+  {
+    const detail::MutexLock lock(s.mutex);
+    if (s.draining.stop_requested()) return;
+    s.running = true;
+    asio::co_spawn(s.strand, s.listener.run(), asio::detached);
+  }
   std::vector<std::jthread> others;
   for (std::uint32_t i = 1; i < s.options.threads; ++i) others.emplace_back([&s] { s.io.run(); });
   s.io.run();
 }
 
-void Server::stop() noexcept { state_->io.stop(); }
+bool Server::drain(TimePoint until) {
+  State& s = *state_;
+  {
+    const detail::MutexLock lock(s.mutex);
+    if (s.draining.request_stop() && !s.running) s.listener.close();
+  }
+  asio::post(s.strand, [&s] { s.listener.drain(); });
+  return s.open.wait(until);
+}
+
+void Server::stop() noexcept {
+  state_->io.stop();
+  state_->open.stop_waiting();
+}
 
 }  // namespace bulkhead::beast

@@ -1,4 +1,4 @@
-// session.h - one connection: brings its requests through the guard to the handler, and the responses back.
+// session.h - serves one connection: passes its requests through the guard to the handler, and sends the responses.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -14,8 +14,8 @@ namespace bulkhead::beast {
 
 using AnyHandler = std::variant<Handler, BlockingHandler>;
 
-// Everything below runs on the connection's executor, one thing at a time. What most requests need is in run() itself, because
-// every coroutine that it awaits costs a frame.
+// Threads: only the connection's executor. run() itself contains what most requests need, because every coroutine that it
+// awaits costs a frame.
 class Session {
  public:
   Session(boost::asio::ip::tcp::socket socket, http::Guard& guard, const AnyHandler& handler,
@@ -24,18 +24,25 @@ class Session {
 
   boost::asio::awaitable<void> run();
   std::stop_token stop();  // of the request in hand
+  boost::asio::awaitable<bool> stream(Response head);
+  boost::asio::awaitable<bool> write(std::string piece);
 
  private:
   struct Turn;  // one request and its response
   void arrive(Turn& turn);
   void admit(Turn& turn, Result<Call> entered);
   void conclude(Turn& turn);
-  void refuse(Turn& turn, const Rejection& why);
+  void reject(Turn& turn, const Rejection& why);
+  void finish(Turn& turn);
+  bool leaving() const noexcept { return options_.drain.stop_requested(); }
+  bool is_last() const;
   Response made(const http::Response& from, const Turn& turn) const;
 
   boost::asio::awaitable<Result<Call>> enter(const http::Visit& visit, Call begun);
   boost::asio::awaitable<Response> call_in_time(Turn& turn);
   boost::asio::awaitable<Response> call_blocking(Turn& turn);
+  boost::asio::awaitable<bool> send_piece(std::string bytes);
+  boost::asio::awaitable<void> end_stream(Turn& turn);
   boost::asio::awaitable<void> hold();
   boost::asio::awaitable<void> say_no(int status);
 
@@ -43,7 +50,9 @@ class Session {
   http::Guard& guard_;
   const AnyHandler& handler_;
   const SessionOptions& options_;
-  bool refused_ = false;                  // the last request was
+  Turn* turn_ = nullptr;                  // the request in hand
+  bool rejected_ = false;                 // the last request was
+  TimePoint left_at_ = no_deadline;       // when draining began
   std::optional<std::stop_source> stop_;  // of the request in hand, if its handler asked for it
 };
 

@@ -1,7 +1,6 @@
-// connection.h - a socket as cpp-httplib reads and writes it, with an end to its patience.
+// connection.h - the socket stream of cpp-httplib, with a limit of time and size for a whole request.
 //
-// cpp-httplib's own waits anew for each byte, so that a client that sends one now and then can stay for
-// ever. Here a request has a time and a size as a whole.
+// cpp-httplib's own stream waits again for each byte, so that a client that sends one byte now and then can stay for ever.
 #pragma once
 
 #include <httplib.h>
@@ -24,8 +23,9 @@ class Connection final : public ::httplib::Stream {
     until_ = until;
     left_ = bytes;
   }
-  bool wait_for_request(std::chrono::nanoseconds time) const;  // false: none has begun
-  // What is written from here on is not sent but kept, for somebody else to send.
+  bool wait_for_request(
+      std::chrono::nanoseconds time) const;  // false: none has begun, or the client has gone
+  // From now on write() stores the bytes instead of sending them; the holder sends them later.
   void keep() { keeps_ = true; }
   std::string kept() && { return std::move(kept_); }
 

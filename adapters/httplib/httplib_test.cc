@@ -44,6 +44,26 @@ class HttplibServer : public tests::HttpServerTest {
       ++running;
       response.set_content(std::string(64 << 20, 'x'), "text/plain");
     });
+    server->Get("/slow/body", [this](const auto&, auto& response) {
+      ++running;
+      response.set_content(std::string(8 << 20, '#'), "text/plain");
+    });
+    server->Get("/slow/stream", [this](const auto&, auto& response) {
+      ++running;
+      response.set_content_provider(8 << 20, "text/plain", [](std::size_t, std::size_t left, auto& sink) {
+        const std::string part(std::min<std::size_t>(left, 64 << 10), '#');
+        return sink.write(part.data(), part.size());
+      });
+    });
+    server->Get("/slow/refused", [](const auto&, auto& response) {
+      Gate inner{{.name = "inner", .max_concurrent = 1}};
+      const auto held = inner.try_acquire();
+      Server::reject(inner.try_acquire().error(), response);
+    });
+    server->Get("/slow/ignored", [](const auto&, auto& response) {
+      Server::set_verdict(Outcome::ignored);
+      response.status = 502;
+    });
     server->Get("/slow/watch", [this](const auto&, auto&) {
       const std::stop_token stop = Server::stop_token();
       ++running;
@@ -64,11 +84,47 @@ class HttplibServer : public tests::HttpServerTest {
     ASSERT_TRUE(becomes([this] { return server->is_running(); }));
   }
   std::uint16_t port() const override { return bound; }
+  bool drain(TimePoint until) override { return server->drain(until); }
 
   std::optional<Server> server;
   std::uint16_t bound = 0;
   std::thread thread;
 };
+
+TEST_F(HttplibServer, AContentProviderSettlesAsItGoesAndHoldsItsPlaceToTheEnd) {
+  registry.add(
+      {.options = {.name = "llm", .max_concurrent = 2, .budgets = {{.name = "tokens", .max = 100}}}});
+  std::atomic<std::uint32_t> step{0};
+  const auto tokens = [&] { return registry.get("llm")->snapshot().budgets.at(0).in_use; };
+  start({.routes = {{.path = "/llm", .bulkhead = "llm", .cost = 60, .budget = "tokens"}}}, {},
+        [&](Server& s) {
+          s.Get("/llm", [&](const auto&, auto& response) {
+            response.set_chunked_content_provider(
+                "text/event-stream", [&, sent = 0U](std::size_t, auto& sink) mutable {
+                  while (step <= sent) std::this_thread::sleep_for(1ms);
+                  ++sent;
+                  const std::string event = "data: " + std::to_string(sent) + "\n\n";
+                  sink.write(event.data(), event.size());
+                  EXPECT_TRUE(Server::settle("tokens", 60 - 20 * sent));
+                  if (sent == 3) sink.done();
+                  return true;
+                });
+          });
+        });
+  const Client one = client(), two = client();
+  one.get("/llm");
+  ASSERT_TRUE(becomes([&] { return tokens() == 60; }));
+  two.get("/llm");
+  EXPECT_THAT(two.read(), HasSubstr("X-Bulkhead-Reason: budget_limit"));
+  for (std::uint32_t i = 1; i <= 2; ++i) {
+    step = i;
+    ASSERT_TRUE(becomes([&] { return tokens() == 60 - 20 * i; })) << i;
+    EXPECT_EQ(now("llm").in_flight, 1u);
+  }
+  step = 3;
+  EXPECT_TRUE(becomes([&] { return now("llm").released == 1; }));
+  EXPECT_EQ(tokens(), 0u);
+}
 
 TEST_F(HttplibServer, ServesThroughTheBulkheadAndGivesThePlaceBack) {
   start();
@@ -166,6 +222,16 @@ TEST_F(HttplibServer, AClientThatGoesWhileItsRequestRunsOrIsAnsweredDoesNotKeepT
   EXPECT_TRUE(becomes([&] { return now("slow").in_flight == 0; }));
 }
 
+TEST_F(HttplibServer, ClientsThatDoNotReadHoldNoPlace) {
+  start();
+  clients_that_do_not_read_hold_no_place("/slow/large", "/slow/page");
+}
+
+TEST_F(HttplibServer, AClientThatHasSentAByteMoreAndGoesIsNoticed) {
+  start();
+  a_client_that_has_sent_a_byte_more_and_goes_is_noticed("/slow/hold");
+}
+
 TEST_F(HttplibServer, SlowAndOversizedRequestsAreBounded) {
   start({}, {.read_timeout = 200ms, .keep_alive = 200ms, .max_header_bytes = 10'000, .max_body_bytes = 100});
   const Client loris = client(), slow_body = client();
@@ -212,6 +278,68 @@ TEST_F(HttplibServer, TheExecutionTimeoutOfTheBulkheadIs504AndFiresTheStopToken)
   ASSERT_TRUE(becomes([&] { return now("brief").in_flight == 0; }));
   EXPECT_EQ(now("brief").failed, 1u);
   EXPECT_EQ(registry.get("brief")->snapshot().timed_out, 1u);
+}
+
+TEST_F(HttplibServer, ADrainFinishesWhatRunsAndWhatWaitsAndClosesTheRest) {
+  start({}, {.drain_idle = 20ms});
+  a_drain_finishes_what_runs_and_what_waits_and_closes_the_rest("/slow/hold", "/slow/page");
+}
+
+TEST_F(HttplibServer, ADrainEndsAtItsDeadlineAndCanBeTriedAgain) {
+  start();
+  a_drain_ends_at_its_deadline_and_can_be_tried_again("/slow/hold");
+}
+
+TEST_F(HttplibServer, NoRequestIsCutByADrainUnderLoad) {
+  start({}, {.drain_idle = 20s});
+  no_request_is_cut_by_a_drain_under_load("/else/page");
+}
+
+TEST_F(HttplibServer, ADrainWaitsForAResponseThatIsBeingRead) {
+  start();
+  a_drain_waits_for_a_response_that_is_being_read("/slow/body");
+}
+
+TEST_F(HttplibServer, ADrainWaitsForAResponseThatIsBeingProduced) {
+  start();
+  a_drain_waits_for_a_response_that_is_being_read("/slow/stream");
+}
+
+TEST_F(HttplibServer, BoundsHoldWhileItDrains) {
+  start({}, {.read_timeout = 1s, .drain_idle = 20s});
+  bounds_hold_while_it_drains("/slow/hold", "/else/page");
+}
+
+TEST_F(HttplibServer, AResponseThatIsBeingProducedKeepsItsPlace) {
+  start();
+  Client sleeps = client();
+  sleeps.get("/slow/stream");
+  ASSERT_TRUE(becomes([&] { return running == 1; }));
+  Client next = client();
+  next.get("/slow/page");
+  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 1; }));
+  sleeps.close();
+  EXPECT_THAT(next.read(), HasSubstr("the page"));
+}
+
+TEST_F(HttplibServer, AHandlerSaysWhatItsRequestSaysAboutTheDependency) {
+  start();
+  const Client c = client();
+  c.get("/slow/refused");
+  EXPECT_THAT(c.read(), AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("X-Bulkhead-Reason: concurrency_limit")));
+  c.get("/slow/ignored");
+  EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 502"));
+  ASSERT_TRUE(becomes([&] { return now("slow").in_flight == 0; }));
+  EXPECT_EQ(now("slow").failed, 0u);
+}
+
+TEST_F(HttplibServer, ASetOfTenantsThatWasRemovedIsAnswered) {
+  registry.define_tenants({.name = "orders", .each = {.max_concurrent = 1}});
+  start({.routes = {{.path = "/", .tenants = "orders"}}});
+  registry.remove_tenants("orders");
+  const Client c = client();
+  c.get("/slow/page");
+  EXPECT_THAT(c.read(), AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("X-Bulkhead-Reason: shutdown")));
 }
 
 TEST_F(HttplibServer, TheUsersOwnRoutingHooksStillRun) {

@@ -1,5 +1,6 @@
 #include "server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,9 +9,11 @@
 #include <optional>
 #include <semaphore>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "connection.h"
-#include "holder.h"
+#include "connection_holder.h"
 #include "watcher.h"
 
 namespace bulkhead::httplib {
@@ -20,8 +23,8 @@ TimePoint now() noexcept { return std::chrono::steady_clock::now(); }
 
 // A thread for every request that a bulkhead may hold or have in line, and some for everything else.
 std::uint32_t threads_for(const http::Guard& guard) {
-  constexpr std::uint64_t spare = 8, most = 1024;
-  std::uint64_t sum = spare;
+  constexpr std::uint64_t kSpare = 8, kMost = 1024;
+  std::uint64_t sum = kSpare;
   std::set<std::string> counted;
   for (const http::Route& route : guard.options().routes) {
     if (route.bulkhead.empty() || !counted.insert(route.bulkhead).second) continue;
@@ -30,7 +33,7 @@ std::uint32_t threads_for(const http::Guard& guard) {
       sum += s.max_concurrent + s.max_queue;
     }
   }
-  return static_cast<std::uint32_t>(std::min(sum, most));
+  return static_cast<std::uint32_t>(std::min(sum, kMost));
 }
 
 void fill(::httplib::Response& to, const http::Response& from) {
@@ -60,8 +63,11 @@ struct Server::State {
   HandlerWithResponse pre_routing{};
   Handler post_routing{};
   Watcher watcher{};
-  Holder holder{};
-  std::atomic<bool> wide{false};  // the backlog is
+  ConnectionHolder holder{};
+  std::atomic<TimePoint> draining_since{no_deadline};
+  std::atomic<bool> listens_no_more{false}, stopping{false};
+
+  bool draining() const noexcept { return draining_since.load() != no_deadline; }
 };
 
 // One request and its response. It is the thread's own.
@@ -71,10 +77,27 @@ struct Server::Turn {
   http::Visit visit{};
   std::optional<Call> call{};
   int status = 500;
+  std::optional<Outcome> verdict{};  // what the handler says, instead of the status
   bool close = false, late = false;
-  TimePoint held_until{};  // when its refusal is sent; TimePoint(): at once
+  TimePoint held_until{};  // when its rejection is sent; TimePoint(): at once
   std::optional<std::stop_source> gone{};
   std::optional<Watcher::Watch> watch{};
+
+  // Gives the place back; without effect the second time.
+  void finish() {
+    if (call && late)
+      call->finish(Outcome::timeout);
+    else if (call)
+      call->finish(verdict.value_or(http::verdict(status)));
+  }
+
+  // The connection of a server that drains ends with this response, unless its client has sent more requests ahead
+  // and could still have begun one.
+  bool is_last() const {
+    if (!state.draining()) return false;
+    return now() >= saturating_add(state.draining_since.load(), state.options.drain_idle) ||
+           !connection.wait_for_request(std::chrono::nanoseconds(0));
+  }
 
   Result<Call> enter() {
     Call begun;
@@ -102,7 +125,12 @@ Server::Turn*& Server::current() noexcept {
 
 Server::Server(http::Guard& guard, ServerOptions options) : state_(new State{guard, options}) {
   const std::uint32_t threads = options.threads ? options.threads : threads_for(guard);
-  new_task_queue = [threads] { return new ::httplib::ThreadPool(threads); };
+  new_task_queue = [this, threads] {
+    // cpp-httplib listens with a backlog of 5, and a storm would have others' connections dropped, to be tried again a
+    // second later. It asks for its threads on the thread that accepts, before it accepts the first connection.
+    ::listen(svr_sock_, SOMAXCONN);
+    return new ::httplib::ThreadPool(threads);
+  };
   set_payload_max_length(options.max_body_bytes);
   set_tcp_nodelay(
       true);  // head and body are two writes, and the second would wait for the client's delayed ACK
@@ -124,9 +152,61 @@ std::stop_token Server::stop_token() {
   return turn.gone->get_token();
 }
 
-std::optional<std::string> Server::timeout_to_pass_on() {
-  const TimePoint deadline = visit().deadline;
-  return http::pass_on(deadline == no_deadline ? wait_forever : deadline - now());
+std::optional<std::string> Server::timeout_to_pass_on() { return http::pass_on(visit().deadline, now()); }
+
+bool Server::settle(std::uint32_t units) noexcept {
+  std::optional<Call>& call = current()->call;
+  return !call || call->settle(units);
+}
+bool Server::settle(std::string_view budget, std::uint32_t units) noexcept {
+  std::optional<Call>& call = current()->call;
+  return !call || call->settle(budget, units);
+}
+bool Server::try_grow(std::uint32_t units) noexcept {
+  std::optional<Call>& call = current()->call;
+  return !call || call->try_grow(units);
+}
+bool Server::try_grow(std::string_view budget, std::uint32_t units) noexcept {
+  std::optional<Call>& call = current()->call;
+  return !call || call->try_grow(budget, units);
+}
+
+void Server::set_verdict(Outcome verdict) { current()->verdict = verdict; }
+
+void Server::reject(const Rejection& why, ::httplib::Response& response) {
+  Turn& turn = *current();
+  turn.verdict = Outcome::ignored;
+  const http::Response sorry = turn.state.guard.reject(turn.visit, why, now());
+  turn.close |= sorry.close;
+  fill(response, sorry);
+}
+
+bool Server::drain(TimePoint until) {
+  State& s = *state_;
+  constexpr std::chrono::milliseconds step(1);
+  TimePoint not_yet = no_deadline;
+  s.draining_since.compare_exchange_strong(not_yet, now());
+  s.holder.release();
+  // Connections that the system has accepted would be reset with the listening socket: cpp-httplib's thread takes them.
+  pollfd backlog{.fd = svr_sock_, .events = POLLIN, .revents = 0};
+  while (is_running() && backlog.fd >= 0 && now() < until && ::poll(&backlog, 1, 0) > 0) {
+    std::this_thread::sleep_for(step);
+    backlog.fd = svr_sock_;
+  }
+  // Not its stop(): while svr_sock_ is invalid, cpp-httplib cuts the responses of content providers.
+  if (is_running() && !s.listens_no_more.exchange(true)) ::shutdown(svr_sock_, SHUT_RDWR);
+  while (is_running() && now() < until) std::this_thread::sleep_for(step);
+  if (is_running()) return false;
+  s.holder.release();
+  return true;
+}
+
+void Server::stop() {
+  state_->stopping = true;
+  if (state_->listens_no_more)
+    svr_sock_ = INVALID_SOCKET;  // closed already; its number may be another's by now
+  else if (svr_sock_ != INVALID_SOCKET)
+    ::httplib::Server::stop();
 }
 
 Server& Server::set_pre_routing_handler(HandlerWithResponse handler) {
@@ -138,30 +218,35 @@ Server& Server::set_post_routing_handler(Handler handler) {
   return *this;
 }
 
+// In short steps, because a server that ends waits for its connections.
+bool Server::wait_for_request(const Connection& connection) const {
+  const State& s = *state_;
+  const TimePoint begin = now();
+  for (;;) {
+    TimePoint until = saturating_add(begin, s.options.keep_alive);
+    if (s.draining())
+      until = std::min(until, saturating_add(std::max(begin, s.draining_since.load()), s.options.drain_idle));
+    else if (svr_sock_ == INVALID_SOCKET)
+      return false;
+    if (s.stopping || now() >= until) return false;
+    if (connection.wait_for_request(std::chrono::milliseconds(20))) return true;
+  }
+}
+
 bool Server::process_and_close_socket(socket_t socket) {
   State& s = *state_;
-  // cpp-httplib listens with a backlog of 5, and a storm would have others' connections dropped, to be tried again a
-  // second later. It can be changed from the first connection on.
-  if (!s.wide.exchange(true)) ::listen(svr_sock_, SOMAXCONN);
   Connection connection(socket, s.options.write_timeout);
   TimePoint held_until{};
   for (bool alive = true; alive;) {
-    // In short steps, because a server that ends waits for its connections.
-    TimePoint idle_since = now();
-    bool begun = false;
-    while (svr_sock_ != INVALID_SOCKET && !begun && now() - idle_since < s.options.keep_alive)
-      begun = connection.wait_for_request(std::chrono::milliseconds(20));
-    if (!begun) break;
-    connection.allow(now() + s.options.read_timeout, s.options.max_header_bytes + s.options.max_body_bytes);
+    if (!wait_for_request(connection)) break;
+    connection.allow(saturating_add(now(), s.options.read_timeout),
+                     s.options.max_header_bytes + s.options.max_body_bytes);
     Turn turn{.state = s, .connection = connection};
     current() = &turn;
     bool closed = false;
     const bool ok = process_request(connection, false, closed, nullptr);
     current() = nullptr;
-    if (turn.call && turn.late)
-      turn.call->time_out();
-    else if (turn.call)
-      turn.call->finish(http::verdict(turn.status));
+    turn.finish();
     alive = ok && !closed && !turn.close;
     held_until = turn.held_until;
   }
@@ -189,29 +274,27 @@ Server::HandlerResponse Server::before(const ::httplib::Request& request, ::http
                     .header = header,
                     .unix_now = std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count()},
                    now());
-  const auto refuse = [&](const http::Response& sorry) {
+  const auto reject = [&](const http::Response& sorry) {
     turn.close = true;
     const TimePoint begin = now();
-    if (const auto held = guard.hold(begin); held.count() > 0) {
+    if (const auto held = guard.hold(begin); held.count() > 0 && !state_->draining()) {
       turn.held_until = begin + held;
       turn.connection.keep();
     }
     fill(response, sorry);
-    response.set_header("Connection", "close");
     return HandlerResponse::Handled;
   };
   if (turn.visit.answer) {
-    if (turn.visit.refused) return refuse(*turn.visit.answer);
+    if (turn.visit.rejected) return reject(*turn.visit.answer);
     fill(response, *turn.visit.answer);
     return HandlerResponse::Handled;
   }
   if (turn.visit.bulkhead) {
     Result<Call> call = turn.enter();
-    if (!call) return refuse(guard.refuse(turn.visit, call.error(), now()));
+    if (!call) return reject(guard.reject(turn.visit, call.error(), now()));
     turn.call = *std::move(call);
-    const auto limit = turn.call->execution_timeout();
-    if (const TimePoint begin = now(); limit < turn.visit.deadline - begin)
-      turn.visit.deadline = begin + limit;
+    turn.visit.deadline =
+        std::min(turn.visit.deadline, saturating_add(now(), turn.call->execution_timeout()));
   }
   return state_->pre_routing ? state_->pre_routing(request, response) : HandlerResponse::Unhandled;
 }
@@ -225,10 +308,19 @@ void Server::after(const ::httplib::Request& request, ::httplib::Response& respo
   turn->late = turn->call && visit.deadline <= now();
   if (turn->late) fill(response, http::failure(true, visit.route->responses));
   turn->status = response.status;
-  if (turn->call && !visit.cache_key.empty())
-    state_->guard.answered(visit, response.status, response.get_header_value("Content-Type"), response.body,
-                           response.get_header_value("Cache-Control"), response.has_header("Set-Cookie"),
-                           now());
+  turn->close |= turn->is_last();
+  if (turn->close) {
+    response.headers.erase("Connection");
+    response.headers.erase("Keep-Alive");
+    response.set_header("Connection", "close");
+  }
+  if (turn->call && !response.content_provider_ && visit.route->hold_place == http::HoldPlace::until_handled)
+    turn->finish();
+  if (!turn->call || visit.cache_key.empty() || response.content_provider_) return;
+  std::vector<http::HeaderView> headers;
+  for (const auto& [name, value] : response.headers) headers.push_back({name, value});
+  state_->guard.answered(visit, {.status = response.status, .headers = headers, .body = response.body},
+                         now());
 }
 
 }  // namespace bulkhead::httplib

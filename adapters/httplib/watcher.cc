@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "bulkhead/detail/mutex.h"
+
 namespace bulkhead::httplib {
 namespace {
 
@@ -26,7 +28,7 @@ Watcher::Watcher() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Watcher::~Watcher() {
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     ending_ = true;
   }
   wake();
@@ -37,7 +39,7 @@ Watcher::~Watcher() {
 Watcher::Watch::Watch(Watcher& watcher, int socket, std::stop_source stop, TimePoint until)
     : watcher_(watcher), socket_(socket) {
   {
-    const std::lock_guard lock(watcher_.mutex_);
+    const detail::MutexLock lock(watcher_.mutex_);
     watcher_.watched_.insert_or_assign(socket_, Watched{std::move(stop), until});
     if (!watcher_.thread_.joinable()) watcher_.thread_ = std::thread([&w = watcher_] { w.loop(); });
   }
@@ -45,7 +47,7 @@ Watcher::Watch::Watch(Watcher& watcher, int socket, std::stop_source stop, TimeP
 }
 
 Watcher::Watch::~Watch() {
-  const std::lock_guard lock(watcher_.mutex_);
+  const detail::MutexLock lock(watcher_.mutex_);
   watcher_.watched_.erase(socket_);  // the thread may still poll it once, and finds it gone from here
 }
 
@@ -60,7 +62,7 @@ void Watcher::loop() {
     fds.assign(1, {.fd = wake_, .events = POLLIN, .revents = 0});
     TimePoint first = no_deadline;
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       if (ending_) return;
       for (const auto& [socket, watched] : watched_) {
         fds.push_back({.fd = socket, .events = POLLRDHUP, .revents = 0});
@@ -73,7 +75,7 @@ void Watcher::loop() {
     }
     std::vector<std::stop_source> over;
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       for (std::size_t i = 1; i < fds.size(); ++i)
         if (fds[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) {
           // The number may be another connection's by now: ask again, now that it cannot change.

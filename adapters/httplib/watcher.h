@@ -1,17 +1,16 @@
-// watcher.h - tells when the other end of a connection closes or the time is up, while the thread that serves it waits
-// for something else.
+// watcher.h - fires a stop source when a client disconnects or its time is over, while the thread of the connection is busy.
 //
 //   { const Watcher::Watch watch(watcher, socket, stop);  wait(stop.get_token()); }
 //
-// One thread for all connections, started with the first. Threads: any.
+// One thread watches all connections; the first starts it. Threads: any.
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 
 #include "bulkhead/clock.h"
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::httplib {
 
@@ -25,7 +24,7 @@ class Watcher {
   class Watch {
    public:
     Watch(Watcher& watcher, int socket, std::stop_source stop, TimePoint until = no_deadline);
-    ~Watch();  // afterwards the socket is not looked at
+    ~Watch();  // then the socket is not used any more
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
@@ -38,15 +37,15 @@ class Watcher {
   void loop();
   void wake() const;
 
-  // Invariants, under mutex_: watched_ is what the thread is to look at; a socket is in it at most once.
-  std::mutex mutex_;
+  // Invariants, under mutex_: the thread watches watched_; a socket is in it at most once.
+  detail::StdMutex mutex_;
   struct Watched {
     std::stop_source stop;
     TimePoint until;
   };
-  std::map<int, Watched> watched_;
-  bool ending_ = false;
-  int wake_;  // an eventfd: what is watched has changed
+  std::map<int, Watched> watched_ BULKHEAD_GUARDED_BY(mutex_);
+  bool ending_ BULKHEAD_GUARDED_BY(mutex_) = false;
+  int wake_;  // an eventfd: watched_ has changed
   std::thread thread_;
 };
 

@@ -1,39 +1,42 @@
 // async.h - PostgreSQL connections on an Asio event loop: connecting, querying and waiting without a
 // thread.
 //
-//   boost::asio::awaitable<void> handle(postgres::Pool& checkout) {
-//     auto db = co_await postgres::async_acquire(checkout, {.timeout = 50ms, .deadline = in_200_ms});
-//     if (!db) co_return refuse(db.error());
-//     auto rows = co_await postgres::async_query(**db, "select name from items where id = $1", 42);
+//   boost::asio::awaitable<void> handle(bulkhead::postgres::Pool& checkout) {
+//     auto db = co_await bulkhead::postgres::async_acquire(checkout, {.timeout = 50ms, .deadline = in_200_ms});
+//     if (!db) co_return reject(db.error());
+//     auto rows = co_await bulkhead::postgres::async_query(**db, "select name from items where id = $1", 42);
 //     ...                                                       // the connection goes back here, on every path
 //   }
 //
 // The coroutine's executor does everything: it connects (PQconnectPoll), validates, sends and waits for
 // the socket. The deadline of the acquire goes with the connection, as in the blocking form; when it
-// comes, the query is cancelled. Only that, and cleaning a connection that comes back dirty, is done on
-// a thread of the pool. Looking up a host's name blocks, as libpq has it: give hostaddr where that
-// matters.
-// A coroutine that is destroyed in the middle of a query gives the connection back dirty, and the pool
-// cleans it.
+// comes, the query is cancelled. Only that, cleaning a connection that comes back dirty, and opening one
+// whose caller stopped waiting, is done on a thread of the pool. Looking up a host's name blocks, as libpq has
+// it: give hostaddr where that matters.
+// Cancellation: the coroutine's cancellation slot, or AcquireOptions::stop from any thread. A call in line
+//   leaves it at once. A query that is cancelled by the slot returns Error::Kind::cancelled; the connection
+//   goes back dirty then, as from a coroutine that is destroyed in the middle of a query, and the pool cleans it.
 // Threads: a connection is used by one coroutine at a time; on an executor of several threads that
-//   coroutine runs on a strand. The pool outlives its callers.
+//   coroutine runs on a strand.
+// The end: an io_context that is destroyed takes its coroutines out of the line and gives their connections
+//   back. The pool waits for the connections that are lent: destroy the io_context first, or run it.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "detail/watch.h"
 #include "pool.h"
 
 namespace bulkhead::postgres {
@@ -52,10 +55,19 @@ struct Connecting {
 };
 Connecting begin(const ConnectionOptions& options);
 void advance(Connecting& connecting);
-Connection finish(Connecting connecting);
+Connection finish(Connecting& connecting);
+// The rest of it, on a thread that may block.
+Result<Connection, std::string> finish_blocking(Connecting& connecting, TimePoint deadline,
+                                                const std::stop_token& stop);
 int socket_of(const Connection::State& state) noexcept;
 std::optional<Error> send(Connection& connection, const Query& query);
-std::optional<Error> send_prepare(Connection& connection, const std::string& sql, std::string& name);
+// The name of a statement that is prepared on this connection; empty: it is not.
+std::string prepared_name(const Connection& connection, const std::string& sql);
+std::string next_name(Connection& connection);
+std::optional<Error> send_prepare(Connection& connection, const std::string& name, const std::string& sql);
+void keep_prepared(Connection& connection, const std::string& sql, const std::string& name);
+// Of a call of a prepared statement: the server may have lost it, by DISCARD or DEALLOCATE.
+void look_at_prepared(Connection& connection, const std::string& sql, const Connection::Result& result);
 std::optional<Connection::Result> take(Connection& connection);
 bool wants_to_write(const Connection& connection) noexcept;
 TimePoint deadline_of(const Connection& connection, TimePoint own) noexcept;
@@ -63,66 +75,27 @@ std::chrono::milliseconds cancel_grace(const Connection& connection) noexcept;
 // Asks for the cancellation on a thread; later: whether it is over.
 std::shared_ptr<void> begin_cancel(Connection& connection);
 bool cancel_over(const std::shared_ptr<void>& cancelling);
+Error interrupted_error();
 Connection::Result cut_short(Connection& connection, Connection::Result result, bool answered,
                              bool cancel_done);
 
-// A socket of libpq's on the event loop. It stays libpq's.
-class Watch {
- public:
-  Watch(const boost::asio::any_io_executor& executor, int socket)
-      : shared_(std::make_shared<Shared>(executor, socket)), timer_(executor) {}
-  ~Watch() { shared_->descriptor.release(); }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-
-  // False: the deadline came first.
-  boost::asio::awaitable<bool> ready(bool read, bool write, TimePoint deadline) {
-    using Wait = boost::asio::posix::descriptor_base;
-    const std::uint64_t wait = ++shared_->waits;
-    if (deadline != no_deadline) {
-      timer_.expires_at(deadline);
-      // It may be called, though cancelled, when this wait is over, or the Watch gone.
-      timer_.async_wait([shared = shared_, wait](boost::system::error_code e) {
-        boost::system::error_code ignored;
-        if (!e && shared->waits == wait) shared->descriptor.cancel(ignored);
-      });
-    }
-    boost::system::error_code error;
-    const auto what = write && !read ? Wait::wait_write : Wait::wait_read;
-    co_await shared_->descriptor.async_wait(what,
-                                            boost::asio::redirect_error(boost::asio::use_awaitable, error));
-    ++shared_->waits;
-    if (deadline != no_deadline) timer_.cancel();
-    co_return error != boost::asio::error::operation_aborted;
-  }
-
- private:
-  struct Shared {
-    Shared(const boost::asio::any_io_executor& executor, int socket) : descriptor(executor, socket) {}
-    boost::asio::posix::stream_descriptor descriptor;
-    std::uint64_t waits = 0;
-  };
-  std::shared_ptr<Shared> shared_;
-  boost::asio::steady_timer timer_;
-};
-
-inline boost::asio::awaitable<std::expected<Connection, Error>> open(const ConnectionOptions& options,
-                                                                     TimePoint deadline) {
+// Waits until it is connected or has failed (see Connecting::want); else returns why it stopped waiting.
+inline boost::asio::awaitable<Waited> connect(Connecting& c, TimePoint until, std::stop_token stop) {
   const auto executor = co_await boost::asio::this_coro::executor;
-  Connecting c = begin(options);
   while (c.want == Want::read || c.want == Want::write) {
-    Watch watch(executor, socket_of(*c.state));  // libpq may take another socket at every step
-    if (!co_await watch.ready(c.want == Want::read, c.want == Want::write, deadline))
-      co_return std::unexpected(Error{.kind = Error::Kind::timed_out, .text = "while connecting"});
+    // Libpq may take another socket at every step.
+    Watch watch(executor, socket_of(*c.state), stop);
+    const Waited waited = co_await watch.ready(c.want == Want::read, c.want == Want::write, until);
+    if (waited != Waited::ready) co_return waited;
     advance(c);
   }
-  if (c.want == Want::failed) co_return std::unexpected(std::move(c.error));
-  co_return finish(std::move(c));
+  co_return Waited::ready;
 }
 
-inline boost::asio::awaitable<Connection::Result> answer(Connection& connection, TimePoint deadline) {
+inline boost::asio::awaitable<Connection::Result> answer(Connection& connection, TimePoint deadline,
+                                                         std::stop_token stop = {}) {
   const auto executor = co_await boost::asio::this_coro::executor;
-  Watch watch(executor, socket_of(connection.state()));
+  Watch watch(executor, socket_of(connection.state()), stop);
   boost::asio::steady_timer pause(executor);
   deadline = deadline_of(connection, deadline);
   TimePoint limit = deadline, again = no_deadline;
@@ -138,42 +111,106 @@ inline boost::asio::awaitable<Connection::Result> answer(Connection& connection,
       co_return cut_short(connection, *std::move(result), true, cancel_over(cancelling));
     }
     const bool write = wants_to_write(connection);
-    if (co_await watch.ready(!write, write, std::min(limit, again))) continue;
+    const Waited waited = co_await watch.ready(!write, write, std::min(limit, again));
+    if (waited == Waited::ready) continue;
+    // The query continues at the server; the pool cancels it there when the connection comes back.
+    if (waited == Waited::cancelled) co_return Connection::Result(unexpect, interrupted_error());
     const TimePoint now = std::chrono::steady_clock::now();
     if (cancelling && now >= limit)
-      co_return cut_short(connection, Connection::Result(std::unexpect), false, false);
-    if (!cancelling) limit = now + cancel_grace(connection);
+      co_return cut_short(connection, Connection::Result(unexpect), false, false);
+    if (!cancelling) limit = saturating_add(now, cancel_grace(connection));
     // One that reaches the server before the query does has no effect, so it is asked for again.
     if (!cancelling || cancel_over(cancelling)) cancelling = begin_cancel(connection);
     again = now + std::chrono::milliseconds(50);
   }
 }
 
-}  // namespace detail
-
-namespace detail {
-
 inline boost::asio::awaitable<Connection::Result> query(Connection& connection, std::string sql,
-                                                        std::vector<Value> values, TimePoint deadline) {
+                                                        std::vector<Value> values, TimePoint deadline,
+                                                        std::stop_token stop = {}) {
   if (auto error = send(connection, {.text = std::move(sql), .values = values}))
-    co_return Connection::Result(std::unexpect, *std::move(error));
-  co_return co_await answer(connection, deadline);
+    co_return Connection::Result(unexpect, *std::move(error));
+  co_return co_await answer(connection, deadline, std::move(stop));
 }
 
 inline boost::asio::awaitable<Connection::Result> prepared(Connection& connection, std::string sql,
                                                            std::vector<Value> values, TimePoint deadline) {
-  std::string name;
-  if (auto error = send_prepare(connection, sql, name))
-    co_return Connection::Result(std::unexpect, *std::move(error));
-  if (name.empty()) {  // it was sent: wait until it is prepared, then ask for its name again
+  std::string name = prepared_name(connection, sql);
+  if (name.empty()) {
+    name = next_name(connection);
+    if (auto error = send_prepare(connection, name, sql))
+      co_return Connection::Result(unexpect, *std::move(error));
     auto done = co_await answer(connection, deadline);
     if (!done) co_return done;
-    if (auto error = send_prepare(connection, sql, name))
-      co_return Connection::Result(std::unexpect, *std::move(error));
+    keep_prepared(connection, sql, name);
   }
   if (auto error = send(connection, {.text = name, .values = values, .prepared = true}))
-    co_return Connection::Result(std::unexpect, *std::move(error));
-  co_return co_await answer(connection, deadline);
+    co_return Connection::Result(unexpect, *std::move(error));
+  auto result = co_await answer(connection, deadline);
+  look_at_prepared(connection, sql, result);
+  co_return result;
+}
+
+using ClaimResult = Result<Claim<Connection>, ResourceError>;
+
+// No function object with members: GCC 11 and 12 would destroy it twice, see
+// docs/how-to/coroutines-on-gcc-11-and-12.md.
+struct ClaimInitiation {
+  template <class Handler>
+  void operator()(Handler handler, Pool* pool, AcquireOptions options,
+                  const boost::asio::any_io_executor& executor) const {
+    using Op = asio_detail::StoppedOperation<boost::asio::any_io_executor, std::tuple<ClaimResult>>;
+    boost::intrusive_ptr<Op> op(new Op(options.stop));
+    options.stop = op->token();
+    pool->resources().async_claim(std::move(options), [op](ClaimResult claim) {
+      op->answer(std::tuple<ClaimResult>(std::move(claim)));
+    });
+    Op::park(std::move(op), std::move(handler), executor);
+  }
+};
+
+// In line, as an Asio operation: it leaves the line when it is cancelled or its io_context goes.
+inline boost::asio::awaitable<ClaimResult> claim(Pool& pool, AcquireOptions options,
+                                                 boost::asio::any_io_executor executor) {
+  return boost::asio::async_initiate<const boost::asio::use_awaitable_t<>, void(ClaimResult)>(
+      ClaimInitiation(), boost::asio::use_awaitable, &pool, std::move(options), std::move(executor));
+}
+
+// The limits of a caller: its own times, and its stop_token. Reaching one of them is no failure of the server.
+struct Limits {
+  TimePoint until = no_deadline, deadline = no_deadline;
+  std::stop_token stop{};
+  Reason reason(Waited waited) const noexcept {
+    if (waited != Waited::timed_out) return Reason::cancelled;
+    return until < deadline ? Reason::timeout : Reason::deadline;
+  }
+};
+
+inline boost::asio::awaitable<ResourceResult<Connection>> open(Pool& pool, Claim<Connection> claim,
+                                                               const Limits& limits) {
+  const Opening opening = claim.opening();
+  const bulkhead::detail::EitherStop either(limits.stop, opening.stop);
+  Connecting c = begin(pool.connection_options());
+  const Waited waited = co_await connect(c, std::min(limits.until, opening.deadline), either.token());
+  if (waited == Waited::ready && c.want == Want::done) {
+    Lease lease = std::move(claim).fill(finish(c));
+    lease->set_deadline(limits.deadline);
+    co_return ResourceResult<Connection>(std::move(lease));
+  }
+  if (waited == Waited::ready)
+    co_return ResourceResult<Connection>(unexpect, std::move(claim).fail(c.error.message()));
+  if (waited == Waited::timed_out && opening.deadline <= limits.until) {
+    const Error late{.kind = Error::Kind::timed_out, .text = "while connecting"};
+    co_return ResourceResult<Connection>(unexpect, std::move(claim).fail(late.message()));
+  }
+  const bool closed = opening.stop.stop_requested() && !limits.stop.stop_requested();
+  const auto rest = std::make_shared<Connecting>(std::move(c));
+  auto finish_it = [rest, deadline = opening.deadline](const Opening& o) {
+    return finish_blocking(*rest, deadline, o.stop);
+  };
+  co_return ResourceResult<Connection>(
+      unexpect, std::move(claim).open_elsewhere(std::move(finish_it),
+                                                closed ? Reason::shutdown : limits.reason(waited)));
 }
 
 }  // namespace detail
@@ -196,48 +233,42 @@ boost::asio::awaitable<Connection::Result> async_prepared(Connection& connection
   return detail::prepared(connection, std::move(sql), std::vector<Value>{Value(values)...}, no_deadline);
 }
 
-// In line with the callers of every other form. Opens and validates on this executor.
+// In line with the callers of every other form. Opens and validates on this executor. options.timeout bounds the
+// wait in line and for the connection to be opened together; when it or the deadline comes, or the call is
+// cancelled, while a connection is being opened, a thread of the pool opens it to the end and keeps it for the
+// next caller. Only what the server does, or does not do within connect_timeout, counts as a failure.
 inline boost::asio::awaitable<ResourceResult<Connection>> async_acquire(Pool& pool,
                                                                         AcquireOptions options = {}) {
-  using Answer = std::expected<Claim<Connection>, ResourceError>;
   const auto executor = co_await boost::asio::this_coro::executor;
-  const TimePoint deadline = options.deadline;
+  detail::Limits limits{.deadline = options.deadline, .stop = options.stop};
+  limits.until = std::min(options.deadline, pool.waits_until(options.timeout));
   for (;;) {
-    std::shared_ptr<std::optional<Answer>> got =
-        co_await boost::asio::async_initiate<const boost::asio::use_awaitable_t<>,
-                                             void(std::shared_ptr<std::optional<Answer>>)>(
-            [&pool, executor](auto handler, AcquireOptions asked) {
-              pool.resources().async_claim(std::move(asked), [executor, handler = std::move(handler)](
-                                                                 Answer answer) mutable {
-                auto box = std::make_shared<std::optional<Answer>>(std::move(answer));
-                boost::asio::post(executor, [handler = std::move(handler), box = std::move(box)]() mutable {
-                  std::move(handler)(std::move(box));
-                });
-              });
-            },
-            boost::asio::use_awaitable, options);
-    Answer answer = std::move(**got);
-    if (!answer) co_return ResourceResult<Connection>(std::unexpect, std::move(answer).error());
-    Claim<Connection> claim = *std::move(answer);
-    if (claim.vacant()) {
-      const Opening opening = claim.opening();
-      auto opened = co_await detail::open(pool.connection_options(), std::min(opening.deadline, deadline));
-      if (!opened)
-        co_return ResourceResult<Connection>(std::unexpect, std::move(claim).fail(opened.error().message()));
-      Lease lease = std::move(claim).fill(*std::move(opened));
-      lease->set_deadline(deadline);
-      co_return ResourceResult<Connection>(std::move(lease));
-    }
+    detail::ClaimResult claimed = co_await detail::claim(pool, options, executor);
+    if (!claimed) co_return ResourceResult<Connection>(unexpect, std::move(claimed).error());
+    Claim<Connection> claim = *std::move(claimed);
+    if (claim.vacant()) co_return co_await detail::open(pool, std::move(claim), limits);
     if (claim.unchecked()) {
-      const TimePoint until = std::min(deadline, std::chrono::steady_clock::now() + pool.reset_timeout());
+      const TimePoint patience = saturating_add(std::chrono::steady_clock::now(), pool.reset_timeout());
       (*claim).set_deadline(no_deadline);
-      if (!(*claim).good() || !co_await async_query_until(*claim, until, "select 1")) {
+      bool good = (*claim).good();
+      if (good) {
+        const Connection::Result answered =
+            co_await detail::query(*claim, "select 1", {}, std::min(limits.deadline, patience), limits.stop);
+        good = answered.has_value();
+        const bool stopped = !good && answered.error().kind == Error::Kind::cancelled;
+        const bool late = !good && answered.error().timed_out() && limits.deadline < patience;
+        // The connection may be as good as ever. The claim gives it back, to be validated by the next.
+        if (stopped || late)
+          co_return ResourceResult<Connection>(
+              unexpect, pool.rejection(options.priority, late ? Reason::deadline : Reason::cancelled));
+      }
+      if (!good) {
         std::move(claim).discard();
         continue;
       }
     }
     Lease lease = std::move(claim).lease();
-    lease->set_deadline(deadline);
+    lease->set_deadline(limits.deadline);
     co_return ResourceResult<Connection>(std::move(lease));
   }
 }

@@ -161,7 +161,7 @@ std::vector<std::pair<std::string, std::string>> connect_parameters(const Connec
   return p;
 }
 
-std::expected<std::unique_ptr<Connection::State>, Error> begin_connect(const ConnectionOptions& options) {
+Result<std::unique_ptr<Connection::State>, Error> begin_connect(const ConnectionOptions& options) {
   const auto parameters = connect_parameters(options);
   std::vector<const char*> keys, values;
   for (const auto& [key, value] : parameters) {
@@ -172,35 +172,40 @@ std::expected<std::unique_ptr<Connection::State>, Error> begin_connect(const Con
   values.push_back(nullptr);
   auto state =
       std::make_unique<Connection::State>(PQconnectStartParams(keys.data(), values.data(), 1), options);
-  if (!state->connection) return std::unexpected(connection_error("out of memory"));
+  if (!state->connection) return Unexpected(connection_error("out of memory"));
   // Notices are for people at a terminal; libpq would print them.
   PQsetNoticeReceiver(state->connection, [](void*, const PGresult*) {}, nullptr);
   if (PQstatus(state->connection) == CONNECTION_BAD)
-    return std::unexpected(connection_error(trimmed(PQerrorMessage(state->connection))));
+    return Unexpected(connection_error(trimmed(PQerrorMessage(state->connection))));
   return state;
 }
 
-std::expected<Connection, Error> Connection::open(const ConnectionOptions& options, TimePoint deadline,
-                                                  std::stop_token stop) {
+Result<Connection, Error> Connection::open(const ConnectionOptions& options, TimePoint deadline,
+                                           std::stop_token stop) {
   auto state = begin_connect(options);
-  if (!state) return std::unexpected(std::move(state).error());
-  PGconn* c = (*state)->connection;
-  auto next = PGRES_POLLING_WRITING;
+  if (!state) return Unexpected(std::move(state).error());
+  return finish_connect(*std::move(state), PGRES_POLLING_WRITING, deadline, stop);
+}
+
+Result<Connection, Error> finish_connect(std::unique_ptr<Connection::State> state,
+                                         PostgresPollingStatusType next, TimePoint deadline,
+                                         const std::stop_token& stop) {
+  PGconn* c = state->connection;
   for (;;) {
-    if (next == PGRES_POLLING_FAILED) return std::unexpected(connection_error(trimmed(PQerrorMessage(c))));
+    if (next == PGRES_POLLING_FAILED) return Unexpected(connection_error(trimmed(PQerrorMessage(c))));
     if (next == PGRES_POLLING_OK) break;
     // In slices, to notice a stop.
     const TimePoint slice = stop.stop_possible() ? std::min(deadline, now() + milliseconds(50)) : deadline;
     const bool come = ready(PQsocket(c), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, slice);
     if (stop.stop_requested())
-      return std::unexpected(Error{.kind = Error::Kind::cancelled, .text = "while connecting"});
+      return Unexpected(Error{.kind = Error::Kind::cancelled, .text = "while connecting"});
     if (come)
       next = PQconnectPoll(c);
     else if (now() >= deadline)
-      return std::unexpected(Error{.kind = Error::Kind::timed_out, .text = "while connecting"});
+      return Unexpected(Error{.kind = Error::Kind::timed_out, .text = "while connecting"});
   }
   PQsetnonblocking(c, 1);
-  return Connection(*std::move(state));
+  return Connection(std::move(state));
 }
 
 Connection::Connection(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {
@@ -218,14 +223,15 @@ Connection::State::~State() {
   if (!connection) return;
   const bool lost = PQstatus(connection) == CONNECTION_BAD && !dismissed && backend != 0;
   const int socket = PQsocket(connection);
-  const int copy =
-      socket >= 0 && options.close_grace > milliseconds(0) ? fcntl(socket, F_DUPFD_CLOEXEC, 0) : -1;
+  const int copy = wait_for_end && socket >= 0 && options.close_grace > milliseconds(0)
+                       ? fcntl(socket, F_DUPFD_CLOEXEC, 0)
+                       : -1;
   last.reset();
   PQfinish(connection);
   if (lost && options.lost_grace > milliseconds(0)) await_end();
   if (copy < 0) return;
   shutdown(copy, SHUT_WR);
-  const TimePoint until_then = now() + options.close_grace;
+  const TimePoint until_then = saturating_add(now(), options.close_grace);
   char rest[4096];
   while (ready(copy, POLLIN, until_then) && recv(copy, rest, sizeof rest, MSG_DONTWAIT) > 0) {
   }
@@ -235,22 +241,23 @@ Connection::State::~State() {
 // One at a time in the whole program, so that a cut which hits many connections does not make as many more.
 void Connection::State::await_end() const noexcept {
   static std::timed_mutex asking;
-  const TimePoint limit = now() + options.lost_grace;
+  const TimePoint limit = saturating_add(now(), options.lost_grace);
   const std::unique_lock turn(asking, limit);
   if (!turn) return;
   ConnectionOptions own = options;
   own.application_name = "bulkhead: what is left of " + options.application_name;
   own.lost_grace = milliseconds(0);
-  for (int refused = 0; refused < 2 && now() < limit; ++refused) {  // whatever cut this one may cut the next
+  for (int rejections = 0; rejections < 2 && now() < limit;
+       ++rejections) {  // whatever cut this one may cut the next
     auto onlooker = Connection::open(own, limit);
     while (onlooker && now() < limit) {
       const auto rows = onlooker->query("select 1 from pg_stat_activity where pid = $1", {backend}, limit);
       if (rows && rows->empty()) return;
-      refused = -1;
+      rejections = -1;
       if (!rows) break;
       std::this_thread::sleep_for(milliseconds(5));
     }
-  }  // twice in a row: nobody can connect now
+  }  // twice in a row: no client can connect now
 }
 
 // ---- sending and receiving ----
@@ -261,7 +268,23 @@ Error Connection::State::broke(std::string_view otherwise) {
   return connection_error(text.empty() ? std::string(otherwise) : std::move(text));
 }
 
+namespace {
+
+// Libpq takes texts that end with a NUL byte, so it would cut these, and run something else.
+std::optional<Error> reject_nul(std::string_view text, const std::string& what) {
+  if (text.find('\0') == text.npos) return std::nullopt;
+  return Error{.kind = Error::Kind::invalid,
+               .text = what +
+                       " contains a NUL byte, which PostgreSQL's text cannot hold; give bytes as bytea "
+                       "in hexadecimal, such as '\\x00ff'"};
+}
+
+}  // namespace
+
 std::optional<Error> Connection::State::send(const Query& query) {
+  if (auto error = reject_nul(query.text, "the statement")) return error;
+  for (std::size_t i = 0; i < query.values.size(); ++i)
+    if (auto error = reject_nul(query.values[i].text(), "value $" + std::to_string(i + 1))) return error;
   used = true;
   std::vector<const char*> texts;
   texts.reserve(query.values.size());
@@ -276,6 +299,7 @@ std::optional<Error> Connection::State::send(const Query& query) {
 }
 
 std::optional<Error> Connection::State::send_prepare(const std::string& name, const std::string& sql) {
+  if (auto error = reject_nul(sql, "the statement")) return error;
   used = true;
   if (PQsendPrepare(connection, name.c_str(), sql.c_str(), 0, nullptr) != 1 || PQflush(connection) < 0)
     return broke("cannot send");
@@ -283,6 +307,7 @@ std::optional<Error> Connection::State::send_prepare(const std::string& name, co
 }
 
 std::optional<Error> Connection::State::send_simple(const std::string& sql) {
+  if (auto error = reject_nul(sql, "the statement")) return error;
   used = true;
   if (PQsendQuery(connection, sql.c_str()) != 1 || PQflush(connection) < 0) return broke("cannot send");
   return std::nullopt;
@@ -290,7 +315,7 @@ std::optional<Error> Connection::State::send_simple(const std::string& sql) {
 
 std::optional<Connection::Result> Connection::State::take() {
   if (PQflush(connection) < 0 || PQconsumeInput(connection) != 1)
-    return Connection::Result(std::unexpect, broke("the connection is gone"));
+    return Connection::Result(unexpect, broke("the connection is gone"));
   while (PQisBusy(connection) == 0) {
     PGresult* result = PQgetResult(connection);
     if (!result) {
@@ -302,9 +327,9 @@ std::optional<Connection::Result> Connection::State::take() {
         if (error->kind == Error::Kind::server && error->sqlstate.empty())
           error->kind = Error::Kind::connection;
       }
-      if (error) return Connection::Result(std::unexpect, *std::move(error));
+      if (error) return Connection::Result(unexpect, *std::move(error));
       if (rows) return Connection::Result(*std::move(rows));
-      return Connection::Result(std::unexpect, broke("no answer"));
+      return Connection::Result(unexpect, broke("no answer"));
     }
     Rows rows(result);
     switch (PQresultStatus(result)) {
@@ -317,7 +342,7 @@ std::optional<Connection::Result> Connection::State::take() {
       case PGRES_COPY_OUT:
       case PGRES_COPY_BOTH:
         broken = true;  // in the middle of a copy there is no way back but to close
-        return Connection::Result(std::unexpect,
+        return Connection::Result(unexpect,
                                   Error{.kind = Error::Kind::connection, .text = "COPY is not supported"});
       default:
         if (!failed) failed = error_of(result);
@@ -360,7 +385,7 @@ Connection::Result Connection::wait(TimePoint deadline, const std::stop_token& s
     if (auto result = s.take()) {
       // A cancellation that is still on its way must not hit the next query.
       if (cancelling && !s.broken && !cancelling->over(limit)) s.broken = true;
-      if (!*result && cancelling) return Result(std::unexpect, interrupted(why, result->error()));
+      if (!*result && cancelling) return Result(unexpect, interrupted(why, result->error()));
       if (!*result && result->error().is("57014") && s.options.statement_timeout > milliseconds(0))
         result->error().kind = Error::Kind::timed_out;
       return *std::move(result);
@@ -369,11 +394,11 @@ Connection::Result Connection::wait(TimePoint deadline, const std::stop_token& s
     if (stopped || (!cancelling && now() >= deadline)) {
       why = stopped ? Error::Kind::cancelled : Error::Kind::timed_out;
       cancelling.emplace(s.connection);
-      limit = now() + s.options.cancel_grace;
+      limit = saturating_add(now(), s.options.cancel_grace);
       again = now() + kCancelAgain;
     } else if (cancelling && now() >= limit) {
       s.broken = true;
-      return Result(std::unexpect, interrupted(why, Error{.text = "and the server does not answer"}));
+      return Result(unexpect, interrupted(why, Error{.text = "and the server does not answer"}));
     } else if (now() >= again && cancelling->over(now())) {
       cancelling.emplace(s.connection);
       again = now() + kCancelAgain;
@@ -390,8 +415,7 @@ Connection::Result Connection::wait(TimePoint deadline, const std::stop_token& s
 
 Connection::Result Connection::query(const std::string& sql, std::span<const Value> values,
                                      TimePoint deadline, const std::stop_token& stop) {
-  if (auto error = state_->send({.text = sql, .values = values}))
-    return Result(std::unexpect, *std::move(error));
+  if (auto error = state_->send({.text = sql, .values = values})) return Result(unexpect, *std::move(error));
   return wait(deadline, stop);
 }
 
@@ -399,19 +423,21 @@ Connection::Result Connection::prepared(const std::string& sql, std::initializer
                                         TimePoint deadline, const std::stop_token& stop) {
   auto known = state_->names.find(sql);
   if (known == state_->names.end()) {
-    const std::string name = "bulkhead_" + std::to_string(state_->names.size());
-    if (auto error = state_->send_prepare(name, sql)) return Result(std::unexpect, *std::move(error));
+    const std::string name = state_->next_name();
+    if (auto error = state_->send_prepare(name, sql)) return Result(unexpect, *std::move(error));
     if (auto done = wait(deadline, stop); !done) return done;
     known = state_->names.emplace(sql, name).first;
   }
   const std::span<const Value> span(values.begin(), values.size());
   if (auto error = state_->send({.text = known->second, .values = span, .prepared = true}))
-    return Result(std::unexpect, *std::move(error));
-  return wait(deadline, stop);
+    return Result(unexpect, *std::move(error));
+  Result result = wait(deadline, stop);
+  state_->look_at_prepared(sql, result);
+  return result;
 }
 
 Connection::Result Connection::run(const std::string& sql, TimePoint deadline, const std::stop_token& stop) {
-  if (auto error = state_->send_simple(sql)) return Result(std::unexpect, *std::move(error));
+  if (auto error = state_->send_simple(sql)) return Result(unexpect, *std::move(error));
   return wait(deadline, stop);
 }
 
@@ -424,7 +450,7 @@ bool Connection::good() const noexcept {
 bool Connection::ping(nanoseconds timeout) {
   if (!good()) return false;
   const bool used = state_->used;
-  const bool answered = run("", now() + timeout).has_value();
+  const bool answered = run("", saturating_add(now(), timeout)).has_value();
   state_->used = used;
   return answered;
 }
@@ -449,7 +475,7 @@ bool Connection::clean() const noexcept {
 
 bool Connection::reset(nanoseconds timeout) {
   if (!good()) return false;
-  const TimePoint deadline = now() + timeout;
+  const TimePoint deadline = saturating_add(now(), timeout);
   state_->deadline = no_deadline;
   if (PQtransactionStatus(state_->connection) == PQTRANS_ACTIVE) {
     std::stop_source stop;

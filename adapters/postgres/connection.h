@@ -1,10 +1,9 @@
 // connection.h - one connection to a PostgreSQL server, on libpq: queries with parameters, prepared
 // statements, deadlines.
 //
-//   auto connection = postgres::Connection::open({.conninfo = "host=db dbname=shop", .application_name =
-//   "checkout"},
-//                                                deadline);                        // std::expected<Connection, Error>
-//   auto rows = connection->query("select name from items where id = $1", {42});    // std::expected<Rows, Error>
+//   auto connection = bulkhead::postgres::Connection::open(                         // bulkhead::Result<Connection, Error>
+//       {.conninfo = "host=db dbname=shop", .application_name = "checkout"}, deadline);
+//   auto rows = connection->query("select name from items where id = $1", {42});    // bulkhead::Result<Rows, Error>
 //   if (!rows) log(rows.error().message());       // ERROR 42P01: relation "items" does not exist
 //   else for (auto row : *rows) print(row[0]);
 //
@@ -20,7 +19,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <expected>
 #include <initializer_list>
 #include <iterator>
 #include <memory>
@@ -33,6 +31,7 @@
 #include <vector>
 
 #include "bulkhead/clock.h"
+#include "bulkhead/result.h"
 
 struct pg_conn;
 struct pg_result;
@@ -41,7 +40,7 @@ namespace bulkhead::postgres {
 
 // What becomes of the session when a connection goes back to its pool.
 enum class Reset : std::uint8_t {
-  none,      // nothing, not even of an open transaction: for callers who promise to leave it clean
+  none,      // nothing, not even of an open transaction: for callers that leave it clean themselves
   rollback,  // an open transaction is rolled back, a running query is cancelled
   discard_all,  // the same, then DISCARD ALL: settings, prepared statements, temporary tables, locks; a round trip each time
 };
@@ -76,10 +75,11 @@ struct ConnectionOptions {
 
 struct Error {
   enum class Kind : std::uint8_t {
-    server,      // the server refused: see sqlstate
+    server,      // an error of the server: see sqlstate
     timed_out,   // the deadline came, and the query was cancelled
     cancelled,   // its stop_token fired, or cancel()
     connection,  // the connection is broken
+    invalid,     // the call itself is wrong, and nothing was sent: a NUL byte in the statement or in a value
   };
   Kind kind{};
   std::string sqlstate{};  // five characters, such as 23505; empty unless the server spoke
@@ -90,7 +90,7 @@ struct Error {
   std::string message() const;
 };
 
-// One parameter, as text, or null.
+// One parameter, as text, or null. PostgreSQL's text holds no NUL byte: a query with one is Error::Kind::invalid.
 class Value {
  public:
   Value(std::nullptr_t) {}
@@ -104,6 +104,7 @@ class Value {
   Value(N number) : text_(std::to_string(number)) {}
   Value(double number);
   const char* c_str() const noexcept { return text_ ? text_->c_str() : nullptr; }
+  std::string_view text() const noexcept { return text_ ? std::string_view(*text_) : std::string_view(); }
 
  private:
   std::optional<std::string> text_;
@@ -167,10 +168,11 @@ struct Query {
 
 class Connection {
  public:
-  using Result = std::expected<Rows, Error>;
+  using Result = bulkhead::Result<Rows, Error>;
 
-  static std::expected<Connection, Error> open(const ConnectionOptions& options,
-                                               TimePoint deadline = no_deadline, std::stop_token stop = {});
+  static bulkhead::Result<Connection, Error> open(const ConnectionOptions& options,
+                                                  TimePoint deadline = no_deadline,
+                                                  std::stop_token stop = {});
   Connection(Connection&&) noexcept;
   Connection& operator=(Connection&&) noexcept;
   ~Connection();  // close()
@@ -194,7 +196,7 @@ class Connection {
   bool good() const noexcept;                    // as far as is known without asking
   bool ping(std::chrono::nanoseconds timeout);   // asks: one round trip
   bool in_transaction() const noexcept;          // or a query is running
-  bool clean() const noexcept;                   // nothing to do before somebody else uses it, by Reset
+  bool clean() const noexcept;                   // nothing to do before the next caller uses it, by Reset
   bool reset(std::chrono::nanoseconds timeout);  // makes it so; false: it is broken
   bool cancel() const noexcept;                  // from any thread: asks the server to cancel what runs
   // Says good-bye and waits (close_grace, lost_grace) until the server's process for it has ended, so that it no
@@ -213,7 +215,7 @@ class Connection {
   std::unique_ptr<State> state_;
 };
 
-// What libpq is told to connect with.
+// The parameters for libpq.
 std::vector<std::pair<std::string, std::string>> connect_parameters(const ConnectionOptions& options);
 
 }  // namespace bulkhead::postgres

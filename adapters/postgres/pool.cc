@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include <algorithm>
+
 namespace bulkhead::postgres {
 namespace {
 
@@ -8,9 +10,9 @@ ResourceOptions<Connection> resource_options(const PoolOptions& o) {
   return {.name = o.name,
           .max = o.max,
           .min_idle = o.min_idle,
-          .open = [options = o.connection](const Opening& opening) -> std::expected<Connection, std::string> {
+          .open = [options = o.connection](const Opening& opening) -> Result<Connection, std::string> {
             auto made = Connection::open(options, opening.deadline, opening.stop);
-            if (!made) return std::unexpected(made.error().message());
+            if (!made) return Unexpected(made.error().message());
             return *std::move(made);
           },
           .validate = [timeout](Connection& c) { return c.ping(timeout); },
@@ -22,6 +24,7 @@ ResourceOptions<Connection> resource_options(const PoolOptions& o) {
           .reset = [timeout](Connection& c) { return c.reset(timeout); },
           .dispose = [](Connection& c) { c.close(); },
           .validate_after = o.validate_after,
+          .keepalive = o.keepalive,
           .idle_timeout = o.idle_timeout,
           .max_lifetime = o.max_lifetime,
           .connect_timeout = o.connect_timeout,
@@ -42,6 +45,15 @@ PoolOptions named(PoolOptions o) {
 }  // namespace
 
 Pool::Pool(PoolOptions options) : options_(named(std::move(options))), pool_(resource_options(options_)) {}
+
+TimePoint Pool::waits_until(std::chrono::nanoseconds timeout) const noexcept {
+  if (timeout == gate_default) timeout = options_.gate.max_wait;
+  return saturating_add(std::chrono::steady_clock::now(), std::max(timeout, std::chrono::nanoseconds(0)));
+}
+
+ResourceError Pool::rejection(Priority priority, Reason reason) noexcept {
+  return {.rejection = pool_.gate().reject(priority, reason), .name = name()};
+}
 
 ResourceResult<Connection> Pool::acquire(const AcquireOptions& options) {
   ResourceResult<Connection> lease = pool_.acquire(options);

@@ -1,9 +1,8 @@
 // pool.h - a bulkhead of PostgreSQL connections, and several of them on one server.
 //
-//   bulkhead::postgres::Pool checkout{{.name = "checkout", .max = 50, .gate = {.max_queue = 100,
-//   .max_wait = 50ms},
+//   bulkhead::postgres::Pool checkout{{.name = "checkout", .max = 50, .gate = {.max_queue = 100, .max_wait = 50ms},
 //                                      .connection = {.conninfo = "host=db dbname=shop", .statement_timeout = 2s}}};
-//   if (auto db = checkout.acquire({.deadline = in_200_ms})) rows = (*db)->query("select ...", {42});
+//   if (auto db = checkout.acquire({.deadline = in_200_ms})) use((*db)->query("select name from items where id = $1", {42}));
 //   else reply(503, db.error().message());        // full, or the server cannot be reached: two different things
 //
 // A ResourcePool (resource_pool.h) of Connections (connection.h): the deadline of the acquire becomes
@@ -34,6 +33,8 @@ struct PoolOptions {
   GateOptions gate{};  // as ResourceOptions::gate
   ConnectionOptions connection{};
   std::chrono::nanoseconds validate_after = std::chrono::milliseconds(500);
+  std::chrono::nanoseconds keepalive =
+      wait_forever;  // as ResourceOptions::keepalive: a ping of idle connections
   std::chrono::nanoseconds idle_timeout = std::chrono::minutes(10);
   std::chrono::nanoseconds max_lifetime = std::chrono::minutes(30);
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(5);
@@ -69,6 +70,10 @@ class Pool {
   const ConnectionOptions& connection_options() const noexcept { return options_.connection; }
   std::chrono::nanoseconds reset_timeout() const noexcept { return options_.reset_timeout; }
 
+  // For async.h: until when a call with this AcquireOptions::timeout waits; a rejection that the gate counts.
+  TimePoint waits_until(std::chrono::nanoseconds timeout) const noexcept;
+  ResourceError rejection(Priority priority, Reason reason) noexcept;
+
  private:
   const PoolOptions options_;
   ResourcePool<Connection> pool_;
@@ -101,10 +106,10 @@ struct WorkloadsOptions {
   bool check = true;  // against the server's max_connections, when they are made
 };
 
-// Whether the server has so many connections; empty: yes. Otherwise what is wrong and how to mend it. An
-// Error: the server could not be asked.
-std::expected<std::string, Error> check_against_server(const WorkloadsOptions& options,
-                                                       TimePoint deadline = no_deadline);
+// Whether the server allows this many connections; empty: yes. Otherwise the problem and its fix. An Error: the server
+// could not be queried.
+Result<std::string, Error> check_against_server(const WorkloadsOptions& options,
+                                                TimePoint deadline = no_deadline);
 
 //   bulkhead::postgres::Workloads shop{{.name = "shop", .total = 97, .connection = {.conninfo = "..."}, .workloads = {
 //       {.name = "checkout", .share = {.percent = 50}, .gate = {.max_queue = 100, .max_wait = 50ms}},

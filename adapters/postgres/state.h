@@ -24,12 +24,18 @@ struct Connection::State {
   // Something was run since it was lent: DISCARD ALL has something to do.
   bool used = false;
   bool broken = false;
-  int backend = 0;         // the server's process, known once it is connected, and even when it is lost
-  bool dismissed = false;  // the server itself has ended the session, and said so
+  int backend = 0;           // the server's process, known once it is connected, and even when it is lost
+  bool dismissed = false;    // the server itself has ended the session, and said so
+  bool wait_for_end = true;  // close() waits until the server's process has ended
   std::unordered_map<std::string, std::string> names;  // of prepared statements, by their text
+  std::uint64_t names_given = 0;
 
-  std::string preparing;  // asynchronously, at the moment
-
+  // Never the same twice: the server may have prepared a statement whose caller did not wait for the answer.
+  std::string next_name() { return "bulkhead_" + std::to_string(names_given++); }
+  // A statement that the server does not know any more (DISCARD, DEALLOCATE) is prepared anew by the next call.
+  void look_at_prepared(const std::string& sql, const Connection::Result& result) {
+    if (!result && result.error().is("26000")) names.erase(sql);
+  }
   // Sends without waiting for the answer; an Error if not even that works.
   std::optional<Error> send(const Query& query);
   std::optional<Error> send_prepare(const std::string& name, const std::string& sql);
@@ -44,7 +50,11 @@ struct Connection::State {
 };
 
 // Starts to connect, without blocking. Null state: not even that was possible.
-std::expected<std::unique_ptr<Connection::State>, Error> begin_connect(const ConnectionOptions& options);
+Result<std::unique_ptr<Connection::State>, Error> begin_connect(const ConnectionOptions& options);
+// Blocks until it is connected, from the step that libpq is at.
+Result<Connection, Error> finish_connect(std::unique_ptr<Connection::State> state,
+                                         PostgresPollingStatusType next, TimePoint deadline,
+                                         const std::stop_token& stop);
 Error error_of(const PGresult* result);
 
 // Asks the server to cancel what runs on a connection. Blocks for a round trip.
@@ -76,7 +86,7 @@ class Cancelling {
 // A cancellation that reaches the server before the query does has no effect, so it is asked for again.
 inline constexpr std::chrono::milliseconds kCancelAgain{50};
 
-// What a call that was cut short is told.
+// The error of a call that was interrupted.
 Error interrupted(Error::Kind why, const std::optional<Error>& said);
 
 }  // namespace bulkhead::postgres

@@ -48,8 +48,7 @@ class PostgresTls : public testing::Test {
 
   static std::string file(const std::string& name) { return (Server::get().directory() / name).string(); }
   // Always to 127.0.0.1; `host` is the name that is verified.
-  static std::expected<Connection, Error> connect(const std::string& host, Tls tls,
-                                                  const std::string& more = "") {
+  static Result<Connection, Error> connect(const std::string& host, Tls tls, const std::string& more = "") {
     return Connection::open(
         {.conninfo = Server::get().tcp_conninfo() + " host=" + host + " " + more, .tls = std::move(tls)},
         steady_clock::now() + 20s);

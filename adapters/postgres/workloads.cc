@@ -82,17 +82,17 @@ GroupOptions group_options(const WorkloadsOptions& o, const std::vector<std::uin
 
 }  // namespace
 
-std::expected<std::string, Error> check_against_server(const WorkloadsOptions& o, TimePoint deadline) {
+Result<std::string, Error> check_against_server(const WorkloadsOptions& o, TimePoint deadline) {
   const std::vector<std::uint32_t> units = units_of(o);
   ConnectionOptions c = o.connection;
   c.application_name = o.name + " check";
   auto connection = Connection::open(c, deadline);
-  if (!connection) return std::unexpected(std::move(connection).error());
+  if (!connection) return Unexpected(std::move(connection).error());
   auto rows = connection->query(
       "select current_setting('max_connections'), current_setting('superuser_reserved_connections'), "
       "coalesce(current_setting('reserved_connections', true), '0')",
       {}, deadline);
-  if (!rows) return std::unexpected(std::move(rows).error());
+  if (!rows) return Unexpected(std::move(rows).error());
   const std::int64_t max = (*rows)[0].integer(0), reserved = (*rows)[0].integer(1) + (*rows)[0].integer(2);
   const std::int64_t needed = std::int64_t{total_of(o)} * o.instances, allowed = max - reserved;
   if (needed <= allowed) return std::string();

@@ -23,6 +23,26 @@ Error error_of(sqlite3* db) {
           .text = sqlite3_errmsg(db)};
 }
 
+// Of a call that is wrong by itself: nothing of it was run.
+Error misuse(int code, std::string text) {
+  return {.kind = Error::Kind::database, .code = code, .text = std::move(text)};
+}
+
+// SQLite reads a statement up to a NUL byte, and would ignore the rest.
+std::optional<Error> reject_nul(const std::string& sql) {
+  if (sql.find('\0') == sql.npos) return std::nullopt;
+  return misuse(SQLITE_MISUSE, "the statement contains a NUL byte; give such a text as a value");
+}
+
+std::optional<Error> check_count(sqlite3_stmt* statement, std::size_t values) {
+  const auto wanted = static_cast<std::size_t>(sqlite3_bind_parameter_count(statement));
+  if (wanted == values) return std::nullopt;
+  return misuse(SQLITE_RANGE, "the statement has " + std::to_string(wanted) +
+                                  (wanted == 1 ? " parameter, but " : " parameters, but ") +
+                                  std::to_string(values) + (values == 1 ? " value was" : " values were") +
+                                  " given");
+}
+
 template <class N>
 N parsed(std::string_view text) noexcept {
   N value{};
@@ -93,12 +113,12 @@ double Row::number(std::size_t column) const noexcept { return parsed<double>((*
 
 // ---- connection ----
 
-std::expected<Connection, Error> Connection::open(const ConnectionOptions& options) {
+Result<Connection, Error> Connection::open(const ConnectionOptions& options) {
   auto state = std::make_unique<State>(options);
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
   if (sqlite3_open_v2(options.path.c_str(), &state->db, flags, nullptr) != SQLITE_OK) {
-    if (!state->db) return std::unexpected(Error{.code = SQLITE_NOMEM, .text = "out of memory"});
-    return std::unexpected(error_of(state->db));
+    if (!state->db) return Unexpected(Error{.code = SQLITE_NOMEM, .text = "out of memory"});
+    return Unexpected(error_of(state->db));
   }
   sqlite3_extended_result_codes(state->db, 1);
   sqlite3_progress_handler(state->db, kStepsBetweenLooks, &State::look, state.get());
@@ -108,7 +128,7 @@ std::expected<Connection, Error> Connection::open(const ConnectionOptions& optio
   // Not opened read-only: a reader of a write-ahead log takes part in its shared memory.
   if (options.read_only) pragmas.emplace_back("query_only = on");
   for (const std::string& pragma : pragmas)
-    if (auto done = c.run("pragma " + pragma); !done) return std::unexpected(std::move(done).error());
+    if (auto done = c.run("pragma " + pragma); !done) return Unexpected(std::move(done).error());
   return c;
 }
 
@@ -125,8 +145,11 @@ bool Connection::reset() {
   return !in_transaction() || run("rollback").has_value();
 }
 
+bool Connection::good() { return run("pragma schema_version").has_value(); }
+
 Connection::Result Connection::step_all(Statement& statement, std::span<const Value> values) {
   sqlite3_stmt* s = statement.handle;
+  if (auto error = check_count(s, values.size())) return Result(unexpect, *std::move(error));
   int at = 0;
   for (const Value& value : values) {
     ++at;
@@ -158,34 +181,47 @@ Connection::Result Connection::step_all(Statement& statement, std::span<const Va
   rows.affected_ = static_cast<std::uint64_t>(sqlite3_total_changes64(state_->db) - changes);
   sqlite3_reset(s);
   sqlite3_clear_bindings(s);
-  if (error) return Result(std::unexpect, *std::move(error));
+  if (error) return Result(unexpect, *std::move(error));
   return rows;
 }
 
 Connection::Result Connection::query(const std::string& sql, std::span<const Value> values,
                                      TimePoint deadline, const std::stop_token& stop) {
+  if (auto error = reject_nul(sql)) return Result(unexpect, *std::move(error));
   state_->begin(deadline, stop);
   auto known = state_->statements.find(sql);
   if (known == state_->statements.end()) {
     if (state_->statements.size() >= kKeptStatements) state_->statements.clear();
     Statement made;
-    if (sqlite3_prepare_v3(state_->db, sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT,
-                           &made.handle, nullptr) != SQLITE_OK)
-      return Result(std::unexpect, state_->failure());
-    if (!made.handle) return Rows();  // nothing but blanks and comments
+    const char* rest = nullptr;
+    if (sqlite3_prepare_v3(state_->db, sql.c_str(), -1, SQLITE_PREPARE_PERSISTENT, &made.handle, &rest) !=
+        SQLITE_OK)
+      return Result(unexpect, state_->failure());
+    if (!made.handle) {  // nothing but blanks and comments
+      if (!values.empty()) return Result(unexpect, *check_count(nullptr, values.size()));
+      return Rows();
+    }
+    // Blanks and comments may follow. Anything else is a second statement, even if it is a wrong one.
+    Statement second;
+    if (*rest &&
+        (sqlite3_prepare_v2(state_->db, rest, -1, &second.handle, nullptr) != SQLITE_OK || second.handle))
+      return Result(unexpect,
+                    misuse(SQLITE_MISUSE, "query() takes one statement; more follows it: \"" +
+                                              std::string(rest).substr(0, 40) + "\"; use run() for several"));
     known = state_->statements.emplace(sql, std::move(made)).first;
   }
   return step_all(known->second, values);
 }
 
 Connection::Result Connection::run(const std::string& sql, TimePoint deadline, const std::stop_token& stop) {
+  if (auto error = reject_nul(sql)) return Result(unexpect, *std::move(error));
   state_->begin(deadline, stop);
   Result last{Rows()};
   const char* rest = sql.c_str();
   while (last && *rest) {
     Statement made;
     if (sqlite3_prepare_v2(state_->db, rest, -1, &made.handle, &rest) != SQLITE_OK)
-      return Result(std::unexpect, state_->failure());
+      return Result(unexpect, state_->failure());
     if (made.handle) last = step_all(made, {});
   }
   return last;
@@ -196,13 +232,16 @@ Connection::Result Connection::run(const std::string& sql, TimePoint deadline, c
 namespace {
 
 ResourceOptions<Connection> resource_options(const PoolOptions& o) {
+  const bool keepalive = o.keepalive != wait_forever;
   return {.name = o.name,
           .max = o.max,
-          .open = [options = o.connection](const Opening&) -> std::expected<Connection, std::string> {
+          .min_idle = o.min_idle,
+          .open = [options = o.connection](const Opening&) -> Result<Connection, std::string> {
             auto made = Connection::open(options);
-            if (!made) return std::unexpected(made.error().message());
+            if (!made) return Unexpected(made.error().message());
             return *std::move(made);
           },
+          .validate = keepalive ? [](Connection& c) { return c.good(); } : std::function<bool(Connection&)>(),
           .dirty =
               [](Connection& c) {
                 c.set_deadline(no_deadline);  // it was this caller's; the next may come by another way
@@ -210,6 +249,8 @@ ResourceOptions<Connection> resource_options(const PoolOptions& o) {
               },
           .reset = [](Connection& c) { return c.reset(); },
           .dispose = [](Connection& c) { c.close(); },
+          .validate_after = wait_forever,  // only in the background: a file does not drop connections
+          .keepalive = o.keepalive,
           .idle_timeout = o.idle_timeout,
           .max_lifetime = wait_forever,  // a file does not restart
           .gate = o.gate,
@@ -221,8 +262,11 @@ PoolOptions part(const DatabaseOptions& o, const char* suffix, std::uint32_t max
   return {.name = o.name + suffix,
           .max = max,
           .gate = gate,
-          .connection = {
-              .path = o.path, .read_only = read_only, .busy_timeout = o.busy_timeout, .pragmas = o.pragmas}};
+          .connection = {.path = o.path,
+                         .read_only = read_only,
+                         .busy_timeout = o.busy_timeout,
+                         .pragmas = o.pragmas},
+          .keepalive = o.keepalive};
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 //
 //   bulkhead::sqlite::Database shop{{.name = "shop", .path = "shop.db", .readers = 4,
 //                                    .reader_gate = {.max_queue = 32, .max_wait = 50ms}, .writer_gate = {.max_queue = 64}}};
-//   if (auto db = shop.readers().acquire({.deadline = in_200_ms})) rows = (*db)->query("select ... where id = ?", {42});
-//   if (auto db = shop.writer().acquire()) (*db)->run("begin; insert ...; commit");
+//   if (auto db = shop.readers().acquire({.deadline = in_200_ms})) use((*db)->query("select ... where id = ?", {42}));
+//   if (auto db = shop.writer().acquire()) use((*db)->run("begin; insert ...; commit"));
 //
 // With a write-ahead log (which it switches on) readers and the writer do not hinder each other; two writers would, with
 // SQLITE_BUSY at random. Here the second one waits in line, in order and with a timeout, like any call at a bulkhead.
@@ -16,7 +16,6 @@
 #include <chrono>
 #include <concepts>
 #include <cstdint>
-#include <expected>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -35,10 +34,10 @@ namespace bulkhead::sqlite {
 
 struct Error {
   enum class Kind : std::uint8_t {
-    database,   // SQLite refused: see code
+    database,   // an error of SQLite: see code
     timed_out,  // the deadline came
     cancelled,  // its stop_token fired
-    busy,       // somebody else, in another process, kept its lock for longer than busy_timeout
+    busy,       // another process kept its lock for longer than busy_timeout
   };
   Kind kind{};
   int code = 0;  // SQLite's extended result code, such as 2067 for a unique constraint
@@ -103,14 +102,15 @@ struct ConnectionOptions {
 
 class Connection {
  public:
-  using Result = std::expected<Rows, Error>;
+  using Result = bulkhead::Result<Rows, Error>;
 
-  static std::expected<Connection, Error> open(const ConnectionOptions& options);
+  static bulkhead::Result<Connection, Error> open(const ConnectionOptions& options);
   Connection(Connection&&) noexcept;
   Connection& operator=(Connection&&) noexcept;
   ~Connection();
 
-  // One statement, with ?1, ?2 ... or ? for values. Without a deadline: that of the acquire.
+  // One statement, with ?1, ?2 ... or ? for values, as many as are given: more or fewer are an error, and so is
+  // a second statement; nothing is run then. Without a deadline: that of the acquire.
   Result query(const std::string& sql, std::initializer_list<Value> values = {},
                TimePoint deadline = no_deadline, const std::stop_token& stop = {}) {
     return query(sql, std::span<const Value>(values.begin(), values.size()), deadline, stop);
@@ -123,6 +123,7 @@ class Connection {
   void set_deadline(TimePoint deadline) noexcept;
   bool in_transaction() const noexcept;
   bool reset();  // rolls back what is open
+  bool good();   // whether the database can still be read
   void close() noexcept;
 
  private:
@@ -137,6 +138,9 @@ struct PoolOptions {
   std::uint32_t max = 4;
   GateOptions gate{};
   ConnectionOptions connection{};
+  std::uint32_t min_idle = 0;  // this and the next two as in ResourceOptions
+  // A validation reads the version of the schema.
+  std::chrono::nanoseconds keepalive = wait_forever;
   std::chrono::nanoseconds idle_timeout = std::chrono::minutes(10);
   bool histograms = true;
 };
@@ -165,6 +169,7 @@ struct DatabaseOptions {
   GateOptions reader_gate{}, writer_gate{.max_queue = 64};
   std::chrono::milliseconds busy_timeout{5000};
   std::vector<std::string> pragmas{"synchronous = normal", "foreign_keys = on"};
+  std::chrono::nanoseconds keepalive = wait_forever;  // of both, as in PoolOptions
 };
 
 // The bulkheads are called <name>.readers and <name>.writer.

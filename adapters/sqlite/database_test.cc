@@ -11,6 +11,7 @@
 #include "bulkhead/metrics.h"
 #include "bulkhead/registry.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/until.h"
 
 namespace bulkhead::sqlite {
 namespace {
@@ -59,6 +60,46 @@ TEST_F(SqliteDatabase, ValuesRowsAndErrors) {
     EXPECT_EQ((*rows)[1].integer(2), 2);
   }
   EXPECT_FALSE((*r)->query("delete from items")) << "a reader only reads";
+}
+
+TEST_F(SqliteDatabase, ValuesThatAreMissingOrTooManyAreAnErrorAndNothingIsRun) {
+  Database shop(options());
+  auto w = shop.writer().acquire();
+  ASSERT_TRUE((*w)->run("create table items (id integer primary key, name text)"));
+  for (int i = 0; i < 2; ++i) {  // the second time with the statement it has kept
+    const auto missing = (*w)->query("insert into items values (?, ?)", {1});
+    ASSERT_FALSE(missing);
+    EXPECT_EQ(missing.error().message(), "SQLite 25: the statement has 2 parameters, but 1 value was given");
+  }
+  EXPECT_FALSE((*w)->query("insert into items values (?3, ?1)", {1, "x"}));
+  EXPECT_FALSE((*w)->query("select 1", {1}));
+  EXPECT_FALSE((*w)->query("-- nothing", {1}));
+  EXPECT_FALSE((*w)->run("insert into items values (1, ?)"));
+  EXPECT_EQ((*(*w)->query("select count(*) from items"))[0].integer(0), 0);
+  EXPECT_TRUE((*w)->query("insert into items values (?, ?)", {1, nullptr}));
+}
+
+TEST_F(SqliteDatabase, ASecondStatementInAQueryIsAnErrorAndNothingIsRun) {
+  Database shop(options());
+  auto w = shop.writer().acquire();
+  ASSERT_TRUE((*w)->run("create table items (id integer primary key)"));
+  const auto two = (*w)->query("insert into items values (1); insert into items values (2)");
+  ASSERT_FALSE(two);
+  EXPECT_THAT(two.error().message(), HasSubstr("query() takes one statement"));
+  EXPECT_THAT(two.error().message(), HasSubstr("insert into items values (2)"));
+  EXPECT_FALSE((*w)->query("insert into items values (1); nonsense"));
+  const std::string hidden("insert into items values (1)\0; drop table items", 48);
+  EXPECT_FALSE((*w)->query(hidden));
+  EXPECT_FALSE((*w)->run(hidden));
+  EXPECT_EQ((*(*w)->query("select count(*) from items; -- that is all\n "))[0].integer(0), 0);
+  EXPECT_TRUE((*w)->run("insert into items values (1); insert into items values (2)"));
+}
+
+TEST_F(SqliteDatabase, AValueKeepsItsNulBytes) {
+  Database shop(options());
+  auto w = shop.writer().acquire();
+  const std::string bytes("ab\0cd", 5);
+  EXPECT_EQ((*(*w)->query("select ?", {bytes}))[0][0], bytes);
 }
 
 TEST_F(SqliteDatabase, TheDeadlineStopsAQueryAndTheConnectionGoesOn) {
@@ -150,9 +191,8 @@ TEST_F(SqliteDatabase, BothPoolsAreKnownToARegistryTheyAreAttachedTo) {
   Metrics metrics;
   std::string page;
   metrics.render(page, registry.snapshot(), MetricsFormat::prometheus);
-  EXPECT_THAT(page,
-              HasSubstr(R"(bulkhead_resource_things{pool="shop.readers",kind="sqlite",state="used"} 1)"));
-  EXPECT_THAT(page, HasSubstr(R"(bulkhead_resource_things_max{pool="shop.writer",kind="sqlite"} 1)"));
+  EXPECT_THAT(page, HasSubstr(R"(bulkhead_resources{pool="shop.readers",kind="sqlite",state="used"} 1)"));
+  EXPECT_THAT(page, HasSubstr(R"(bulkhead_resources_max{pool="shop.writer",kind="sqlite"} 1)"));
   writer.detach();
   EXPECT_EQ(registry.snapshot().resources.size(), 1u);
 }
@@ -166,6 +206,17 @@ TEST_F(SqliteDatabase, AFileThatCannotBeOpenedIsTold) {
   } catch (const std::runtime_error& e) {
     EXPECT_THAT(e.what(), HasSubstr("unable to open database file"));
   }
+}
+
+TEST_F(SqliteDatabase, IdleConnectionsAreOpenedAheadAndKeptAlive) {
+  PoolOptions pool_options{
+      .name = "shop", .connection = {.path = (dir_ / "shop.db").string()}, .min_idle = 2, .keepalive = 1ms};
+  Pool pool(pool_options);
+  tests::until([&] { return pool.snapshot().idle == 2; });
+  EXPECT_TRUE((*pool.acquire())->query("select 1"));
+  EXPECT_EQ(pool.snapshot().invalid, 0u);
+  pool_options.keepalive = 0ms;
+  EXPECT_THROW(Pool{pool_options}, std::invalid_argument);
 }
 
 }  // namespace

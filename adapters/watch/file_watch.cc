@@ -1,8 +1,10 @@
 #include "file_watch.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,13 +15,16 @@
 #include <fstream>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <utility>
+
+#include "base/text.h"
+#include "bulkhead/clock.h"
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::watch {
 namespace {
@@ -68,15 +73,43 @@ Way way_to(const fs::path& path) {
   return way;
 }
 
-// Of what the file says; nothing: it cannot be read.
+// A descriptor for as long as this lives.
+struct Descriptor {
+  explicit Descriptor(int its_number) : number(its_number) {}
+  ~Descriptor() {
+    if (number >= 0) close(number);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  const int number;
+};
+
+// What is there instead of a file; empty: a file, or nothing.
+std::string_view not_a_file(const struct stat& there) {
+  if (S_ISREG(there.st_mode)) return "";
+  if (S_ISDIR(there.st_mode)) return "is a directory";
+  if (S_ISFIFO(there.st_mode)) return "is a FIFO";
+  if (S_ISSOCK(there.st_mode)) return "is a socket";
+  return "is a device";
+}
+
+std::string_view not_a_file(const std::string& path) {
+  struct stat there{};
+  return ::stat(path.c_str(), &there) == 0 ? not_a_file(there) : "";
+}
+
+// Of what the file says; nothing: it cannot be read, or is no file. Without O_NONBLOCK a FIFO would be waited for.
 std::optional<std::uint64_t> content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  struct stat there{};
+  if (file.number < 0 || ::fstat(file.number, &there) != 0 || !not_a_file(there).empty()) return std::nullopt;
+  std::uint64_t hash = base::kEmptyHash;
   char block[4096];
-  while (file.read(block, sizeof block), file.gcount() > 0)
-    for (std::streamsize i = 0; i < file.gcount(); ++i)
-      hash = (hash ^ static_cast<unsigned char>(block[i])) * 1099511628211U;
+  for (ssize_t n; (n = ::read(file.number, block, sizeof block)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return std::nullopt;
+    hash = base::hash_of({block, static_cast<std::size_t>(n)}, hash);
+  }
   return hash;
 }
 
@@ -108,6 +141,8 @@ const FileWatchOptions& checked(const FileWatchOptions& o) {
     throw std::invalid_argument("watch of \"" + o.path + "\": " + what);
   };
   if (o.path.empty()) wrong("path is empty: give the file's");
+  if (const std::string_view kind = not_a_file(o.path); !kind.empty())
+    wrong((std::string(kind) + ": give a regular file, or leave out the watch").c_str());
   if (!o.on_change) wrong("on_change is empty: say what to do");
   if (o.debounce.count() < 0) wrong("debounce is negative: give 0 or more");
   if (o.poll.count() <= 0) wrong("poll is not positive: give more than 0");
@@ -163,9 +198,12 @@ class FileWatch::Impl {
   }
 
   FileWatchStatus status() const {
-    const std::lock_guard lock(mutex_);
-    FileWatchStatus s{
-        .directories = {}, .problem = problem_, .warning = warning_, .changes = changes_, .looks = looks_};
+    const detail::MutexLock lock(mutex_);
+    FileWatchStatus s{.directories = {},
+                      .problem = not_a_file_.empty() ? problem_ : not_a_file_,
+                      .warning = warning_,
+                      .changes = changes_,
+                      .looks = looks_};
     for (const auto& [directory, names] : way_) s.directories.push_back(directory);
     if (notify_ < 0) s.directories.clear();
     return s;
@@ -180,7 +218,11 @@ class FileWatch::Impl {
   // Watches the way as it is now. Again if it has changed meanwhile: a link may be exchanged between look and watch.
   void follow() {
     Way way = way_to(options_.path);
-    std::string problem = problem_;
+    std::string problem;
+    {
+      const detail::MutexLock lock(mutex_);
+      problem = problem_;
+    }
     for (int tries = 0; notify_ >= 0 && tries < 10; ++tries) {
       std::map<int, std::set<std::string>> watched;
       problem.clear();
@@ -198,7 +240,7 @@ class FileWatch::Impl {
       if (again == way) break;
       way = std::move(again);
     }
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     way_ = std::move(way);
     problem_ = std::move(problem);
   }
@@ -222,18 +264,21 @@ class FileWatch::Impl {
   void look(bool whatever) {
     if (options_.notify) follow();
     const auto content = content_of(options_.path);
+    const std::string_view kind = not_a_file(options_.path);
     const bool changed = content != content_ || whatever;
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       ++looks_;
       changes_ += changed;
+      not_a_file_ = kind.empty() ? "" : options_.path + " " + std::string(kind) + ", not a file";
     }
     content_ = content;
     if (changed) options_.on_change();
   }
 
   void run() {
-    Clock::time_point next_look = Clock::now() + options_.poll, next_tick = Clock::now() + options_.tick;
+    Clock::time_point next_look = saturating_add(Clock::now(), options_.poll),
+                      next_tick = saturating_add(Clock::now(), options_.tick);
     auto first_sign = Clock::time_point::max();
     while (!stopping_.load()) {
       const Clock::time_point next = options_.on_tick ? std::min(next_look, next_tick) : next_look;
@@ -254,11 +299,11 @@ class FileWatch::Impl {
       if (stopping_.load()) break;
       if (poked || now >= next_look) {
         first_sign = Clock::time_point::max();
-        next_look = now + options_.poll;
+        next_look = saturating_add(now, options_.poll);
         look(poked);
       }
       if (options_.on_tick && now >= next_tick) {
-        next_tick = now + options_.tick;
+        next_tick = saturating_add(now, options_.tick);
         options_.on_tick();
       }
     }
@@ -273,10 +318,10 @@ class FileWatch::Impl {
   std::map<int, std::set<std::string>> watched_;  // names that matter, by the number of the watch
   std::optional<std::uint64_t> content_;
 
-  mutable std::mutex mutex_;  // of what follows
-  Way way_;
-  std::string problem_;
-  std::uint64_t changes_ = 0, looks_ = 0;
+  mutable detail::StdMutex mutex_;
+  Way way_ BULKHEAD_GUARDED_BY(mutex_);
+  std::string problem_ BULKHEAD_GUARDED_BY(mutex_), not_a_file_ BULKHEAD_GUARDED_BY(mutex_);
+  std::uint64_t changes_ BULKHEAD_GUARDED_BY(mutex_) = 0, looks_ BULKHEAD_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

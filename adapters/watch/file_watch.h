@@ -1,7 +1,6 @@
 // file_watch.h - tells when a file says something else than before, however that came about.
 //
-//   bulkhead::watch::FileWatch watch({.path = "/etc/shop/bulkhead.yaml", .on_change = [&] { live.reload("watch"); },
-//                                     .on_tick = [&] { live.expire(); }});
+//   bulkhead::watch::FileWatch watch({.path = "/etc/shop/bulkhead.yaml", .on_change = [&] { live.reload("watch"); }});
 //   std::signal(SIGHUP, [](int) { the_watch->poke(); });
 //
 // Written in place, replaced by a rename (editors, deployment), or by a swap of a symbolic link on the way to it
@@ -39,7 +38,8 @@ struct FileWatchOptions {
 
 struct FileWatchStatus {
   std::vector<std::string> directories;  // that are watched now
-  std::string problem;                   // why some are not, so that only looks help; empty: none
+  // Why some are not, so that only looks help; or that the path no longer leads to a file; empty: none.
+  std::string problem;
   std::string warning;  // why the file may never change, although all is well here; empty: it may
   std::uint64_t changes = 0, looks = 0;
 };
@@ -49,7 +49,9 @@ bool is_own_mount(const std::string& path, std::string_view mountinfo);
 
 class FileWatch {
  public:
-  explicit FileWatch(FileWatchOptions options);  // std::invalid_argument naming the option
+  // std::invalid_argument naming the option, also if the path is no regular file (a FIFO, a directory, a device). One that
+  // does not exist yet is waited for.
+  explicit FileWatch(FileWatchOptions options);
   ~FileWatch();
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;

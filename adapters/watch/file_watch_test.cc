@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -209,6 +210,36 @@ TEST_F(FileWatchTest, SaysWhatIsWrong) {
   EXPECT_THROW(FileWatch({.path = "", .on_change = [] {}}), std::invalid_argument);
   EXPECT_THROW(FileWatch({.path = "x"}), std::invalid_argument);
   EXPECT_THROW(FileWatch({.path = "x", .on_change = [] {}, .poll = 0ms}), std::invalid_argument);
+}
+
+// Opening a FIFO for reading waits for somebody who writes: it used to, for ever.
+TEST_F(FileWatchTest, AFifoIsRefusedAndOneThatTakesThePlaceOfTheFileIsToldOf) {
+  ASSERT_EQ(mkfifo((dir_ / "fifo").c_str(), 0600), 0);
+  try {
+    start(dir_ / "fifo");
+    FAIL() << "it was accepted";
+  } catch (const std::invalid_argument& wrong) {
+    EXPECT_THAT(wrong.what(), testing::HasSubstr("is a FIFO"));
+  }
+  EXPECT_THROW(start(dir_), std::invalid_argument);
+  EXPECT_THROW(start("/dev/zero"), std::invalid_argument);
+
+  write(dir_ / "c.yaml", "one");
+  std::atomic<int> changes{0};
+  FileWatch watch({.path = (dir_ / "c.yaml").string(),
+                   .on_change =
+                       [&] {
+                         ++changes;
+                         changes.notify_all();
+                       },
+                   .debounce = 1ms,
+                   .poll = 1h});
+  fs::rename(dir_ / "fifo", dir_ / "c.yaml");
+  changes.wait(0);
+  EXPECT_THAT(watch.status().problem, testing::HasSubstr("is a FIFO"));
+  replace(dir_ / "c.yaml", "two");
+  changes.wait(1);
+  EXPECT_EQ(watch.status().problem, "");
 }
 
 }  // namespace

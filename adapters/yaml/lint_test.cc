@@ -14,7 +14,7 @@ std::set<std::string> rules_of(const std::string& text) {
   const Loaded file = parse(text);
   EXPECT_TRUE(file.ok()) << to_text(file.problems) << text;
   std::set<std::string> found;
-  for (const Problem& w : file.warnings) {
+  for (const ConfigProblem& w : file.warnings) {
     EXPECT_TRUE(w.at) << w.path;
     EXPECT_FALSE(w.source.empty()) << w.path;
     EXPECT_FALSE(w.hint.empty()) << w.rule;
@@ -27,7 +27,12 @@ std::set<std::string> rules_of(const std::string& text) {
 std::string bulkhead(const std::string& more) {
   return "version: 1\nbulkheads:\n  sibling: {max_concurrent: 7, execution_timeout: 1s, fallback: none}\n"
          "  db:\n    max_concurrent: 10\n    execution_timeout: 1s\n" +
-         (more.contains("fallback:") ? "" : std::string("    fallback: none\n")) + more;
+         (more.find("fallback:") != std::string::npos ? "" : std::string("    fallback: none\n")) + more;
+}
+
+std::string control(const std::string& listen, const std::string& anonymous) {
+  return "version: 1\nbulkheads: {a: {}, b: {}}\ncontrol: {listen: '" + listen +
+         "', anonymous: " + anonymous + ", tokens_file: t, tls: {certificate: c, private_key: k}}\n";
 }
 
 std::string connections(const std::string& capacity, const std::string& bulkheads,
@@ -108,8 +113,25 @@ const std::vector<Case> kCases{
      bulkhead("    flow_queues: 64\n    max_queue: 5\n    max_wait: 100ms\n")},
     {"unfair-flows", bulkhead("    flow_queues: 15\n    max_queue: 5\n    max_wait: 100ms\n"),
      bulkhead("    flow_queues: 16\n    max_queue: 5\n    max_wait: 100ms\n")},
+    {"budget-for-one", bulkhead("    budgets: {tokens: {max: 1000, per_call_max: 501}}\n"),
+     bulkhead("    budgets: {tokens: {max: 1000, per_call_max: 500}}\n")},
+    {"fleet-thin",
+     "version: 1\nfleet: {store: 'redis://h', replicas: 40, mode: block}\nbulkheads: {a: {max_concurrent: "
+     "199, scope: fleet}}\n",
+     "version: 1\nfleet: {store: 'redis://h', replicas: 40, mode: block}\nbulkheads: {a: {max_concurrent: "
+     "200, scope: fleet}}\n"},
+    {"fleet-block",
+     "version: 1\nfleet: {store: 'redis://h', mode: block}\n"
+     "bulkheads: {a: {max_concurrent: 50, max_queue: 9, typical_latency: 10ms, scope: fleet}}\n",
+     "version: 1\nfleet: {store: 'redis://h', mode: block}\n"
+     "bulkheads: {a: {max_concurrent: 51, max_queue: 9, typical_latency: 10ms, scope: fleet}}\n"},
+    {"timeout-not-shorter",
+     "version: 1\nbulkheads: {a: {max_queue: 3, max_wait: 3s, caller_timeout: 2s}, b: {}}\n",
+     "version: 1\nbulkheads: {a: {max_queue: 3, max_wait: 1s, caller_timeout: 2s}, b: {}}\n"},
     {"not-enforced", bulkhead("    shadow: true\n"), bulkhead("    shadow: false\n")},
     {"not-enforced", bulkhead("    enabled: false\n"), bulkhead("    enabled: true\n")},
+    {"anonymous-readers", control("0.0.0.0:9920", "viewer"), control("0.0.0.0:9920", "automatic")},
+    {"anonymous-readers", control("10.0.0.1:9920", "viewer"), control("127.0.0.1:9920", "viewer")},
     {"unused", "version: 1\ntypes: {t: {}}\nbulkheads: {a: {}, b: {}}\n",
      "version: 1\ntypes: {t: {}}\nbulkheads: {a: {type: t}, b: {}}\n"},
     {"unused",
@@ -150,19 +172,18 @@ TEST(Lint, OneBulkheadMayBreakARuleOnPurposeAndOthersNot) {
       "version: 1\nbulkheads:\n  a: {fallback: none, lint_allow: [no-timeout]}\n  b: {fallback: none}\n");
   ASSERT_EQ(file.warnings.size(), 1U) << to_text(file.warnings);
   EXPECT_EQ(to_text(file.warnings),
-            "config:4:3: bulkheads.b: warning: a call may run for ever (lint: no-timeout)\n"
+            "config:4:3: bulkheads.b: warning: a call may run forever (lint: no-timeout)\n"
             "      b: {fallback: none}\n"
             "      ^\n"
-            "  hint: Give execution_timeout: a little more than the p99.9 of a good day.\n");
+            "  hint: Give execution_timeout: a little more than the p99.9 in normal operation.\n");
 }
 
 TEST(Lint, TheArithmeticIsShown) {
   const Loaded file = parse(kCases[5].breaks);
   ASSERT_EQ(file.warnings.size(), 1U);
   EXPECT_EQ(file.warnings[0].message,
-            "21 in line x 50ms / 10 places = 105ms until the last has a place, but max_wait is 100ms; at "
-            "most 20 can be "
-            "served in time");
+            "21 waiting x 50ms / 10 concurrent = 105ms until the last is admitted, but max_wait is 100ms; at "
+            "most 20 can be served in time");
 }
 
 }  // namespace

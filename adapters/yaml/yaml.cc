@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/text.h"
 #include "config/decode.h"
 #include "config/document.h"
 #include "config/values.h"
@@ -26,27 +27,27 @@ constexpr std::size_t kMostBytes = 1024 * 1024;
 constexpr std::size_t kMostNodes = 100'000;
 constexpr std::size_t kDeepest = 32;
 
-struct Refused {  // nothing after it makes sense
+struct RejectedText {  // nothing after it makes sense
   Position at;
   std::string message, hint;
 };
 
 // What yaml-cpp would pass over, take for another encoding, or complain about without saying what it saw.
-std::optional<Refused> check_bytes(std::string_view text) {
+std::optional<RejectedText> check_bytes(std::string_view text) {
   const Position start{1, 1};
-  if (text.size() > kMostBytes) return Refused{start, "the file is larger than 1 MiB", "split it"};
+  if (text.size() > kMostBytes) return RejectedText{start, "the file is larger than 1 MiB", "split it"};
   if (text.starts_with("\xEF\xBB\xBF"))
-    return Refused{start, "the file begins with a byte order mark", "save it as UTF-8 without one"};
+    return RejectedText{start, "the file begins with a byte order mark", "save it as UTF-8 without one"};
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
-    return Refused{start, "the file is UTF-16", "save it as UTF-8"};
+    return RejectedText{start, "the file is UTF-16", "save it as UTF-8"};
   Position at = start;
   for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t length = config::utf8_length(rest);
+    const std::size_t length = base::utf8_length(rest);
     const char c = rest[0];
-    if (length == 0) return Refused{at, "here is a byte that is not UTF-8", "save the file as UTF-8"};
-    if (c == '\0') return Refused{at, "here is a NUL byte", "remove it; is this a text file?"};
+    if (length == 0) return RejectedText{at, "here is a byte that is not UTF-8", "save the file as UTF-8"};
+    if (c == '\0') return RejectedText{at, "here is a NUL byte", "remove it; is this a text file?"};
     if ((c > 0 && c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7f)
-      return Refused{at, "here is a control character", "remove it"};
+      return RejectedText{at, "here is a control character", "remove it"};
     rest.remove_prefix(length);
     if (c == '\n')
       at = {at.line + 1, 1};
@@ -87,17 +88,17 @@ class TreeBuilder final : public YAML::EventHandler {
   explicit TreeBuilder(std::string_view text) : places_(text) {}
 
   Node root{};
-  std::vector<Refused> refused{};  // that do not keep us from reading on
+  std::vector<RejectedText> rejected{};  // that do not keep us from reading on
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
   void OnAnchor(const YAML::Mark& mark, const std::string&) override {
-    refused.push_back(
+    rejected.push_back(
         {places_.of(mark), "anchors are not supported", "put what is common into types, and name the type"});
   }
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { attach(make(Node::Kind::null, mark)); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    refused.push_back(
+    rejected.push_back(
         {places_.of(mark), "aliases are not supported", "put what is common into types, and name the type"});
     attach(make(Node::Kind::null, mark));
   }
@@ -123,7 +124,7 @@ class TreeBuilder final : public YAML::EventHandler {
  private:
   Node make(Node::Kind kind, const YAML::Mark& mark) {
     if (++nodes_ > kMostNodes)
-      throw Refused{places_.of(mark), "the file has more than 100000 values", "split it"};
+      throw RejectedText{places_.of(mark), "the file has more than 100000 values", "split it"};
     Node node;
     node.kind = kind;
     node.at = places_.of(mark);
@@ -131,11 +132,12 @@ class TreeBuilder final : public YAML::EventHandler {
   }
   void check_tag(const YAML::Mark& mark, const std::string& tag) {
     if (tag != "?" && !tag.empty())
-      refused.push_back({places_.of(mark), "tags are not supported", "remove what begins with !"});
+      rejected.push_back({places_.of(mark), "tags are not supported", "remove what begins with !"});
   }
   void open(Node::Kind kind, const YAML::Mark& mark, const std::string& tag) {
     check_tag(mark, tag);
-    if (open_.size() >= kDeepest) throw Refused{places_.of(mark), "the file is more than 32 levels deep", ""};
+    if (open_.size() >= kDeepest)
+      throw RejectedText{places_.of(mark), "the file is more than 32 levels deep", ""};
     open_.push_back(make(kind, mark));
   }
   void close() {
@@ -151,8 +153,8 @@ class TreeBuilder final : public YAML::EventHandler {
     Node& parent = open_.back();
     const bool is_key = parent.is_map() && parent.keys.size() == parent.values.size();
     if (is_key && !node.is_scalar())
-      throw Refused{node.at, "the name of a setting is missing",
-                    "write name: value; a map or list cannot be a name"};
+      throw RejectedText{node.at, "the name of a setting is missing",
+                         "write name: value; a map or list cannot be a name"};
     (is_key ? parent.keys : parent.values).push_back(std::move(node));
   }
 
@@ -162,7 +164,7 @@ class TreeBuilder final : public YAML::EventHandler {
 };
 
 // yaml-cpp's words for the usual mistakes, in ours.
-Refused explain(std::string_view text, const YAML::Exception& error) {
+RejectedText explain(std::string_view text, const YAML::Exception& error) {
   namespace e = YAML::ErrorMsg;
   const Position at = Places(text).of(error.mark);
   // A tab in the indentation has many faces; it is found here or in one of the two lines before.
@@ -194,18 +196,18 @@ Refused explain(std::string_view text, const YAML::Exception& error) {
   return {at, "not YAML: " + std::string(what), ""};
 }
 
-Problem problem(const Refused& refused, std::string_view file, std::string_view text) {
+ConfigProblem problem(const RejectedText& rejected, std::string_view file, std::string_view text) {
   return {.file = std::string(file),
-          .at = refused.at,
-          .message = refused.message,
-          .hint = refused.hint,
-          .source = config::printable(config::line_of(text, refused.at.line))};
+          .at = rejected.at,
+          .message = rejected.message,
+          .hint = rejected.hint,
+          .source = config::printable(config::line_of(text, rejected.at.line))};
 }
 
 // The tree, or everything that keeps us from having one.
-std::vector<Refused> read(const std::string& text, Node& root) {
+std::vector<RejectedText> read(const std::string& text, Node& root) {
   if (auto bytes = check_bytes(text)) return {*bytes};
-  const Refused nothing{{1, 1}, "the file is empty", "begin with version: 1"};
+  const RejectedText nothing{{1, 1}, "the file is empty", "begin with version: 1"};
   TreeBuilder tree(text);
   try {
     std::istringstream stream(text);
@@ -213,38 +215,54 @@ std::vector<Refused> read(const std::string& text, Node& root) {
     if (!parser.HandleNextDocument(tree)) return {nothing};
     TreeBuilder second(text);
     if (parser.HandleNextDocument(second))
-      tree.refused.push_back({second.root.at, "a second document begins here", "one file, one document"});
+      tree.rejected.push_back({second.root.at, "a second document begins here", "one file, one document"});
   } catch (const YAML::Exception& error) {
-    tree.refused.push_back(explain(text, error));
-  } catch (const Refused& refused) {
-    tree.refused.push_back(refused);
+    tree.rejected.push_back(explain(text, error));
+  } catch (const RejectedText& rejected) {
+    tree.rejected.push_back(rejected);
   }
-  if (tree.refused.empty() && tree.root.kind == Node::Kind::null) return {nothing};
+  if (tree.rejected.empty() && tree.root.kind == Node::Kind::null) return {nothing};
   root = std::move(tree.root);
-  return std::move(tree.refused);
+  return std::move(tree.rejected);
+}
+
+// What keeps a text from being read at all is in loaded.problems.
+Node root_of(Loaded& loaded, std::string_view file) {
+  Node root;
+  for (const RejectedText& r : read(loaded.text, root)) {
+    if (loaded.problems.size() == 200) break;
+    loaded.problems.push_back(problem(r, file, loaded.text));
+  }
+  config::sort_by_position(loaded.problems);
+  return root;
 }
 
 }  // namespace
 
+Loaded parse_part(const std::string& text, std::string_view file, std::string_view name,
+                  const config::Section& section, void* target, bool& found) {
+  Loaded loaded;
+  loaded.text = text;
+  const Node root = root_of(loaded, file);
+  if (!loaded.ok()) return loaded;
+  config::Decoded decoded;
+  found = config::decode_part(root, name, section, target, file, loaded.text, decoded);
+  loaded.config = std::move(decoded.config);
+  loaded.problems = std::move(decoded.problems);
+  return loaded;
+}
+
 Loaded parse(std::string text, std::string_view file) {
   Loaded loaded;
   loaded.text = std::move(text);
-  Node root;
-  const std::vector<Refused> refused = read(loaded.text, root);
-  if (!refused.empty()) {
-    for (const Refused& r : refused) {
-      if (loaded.problems.size() == 200) break;
-      loaded.problems.push_back(problem(r, file, loaded.text));
-    }
-    config::sort_by_position(loaded.problems);
-    return loaded;
-  }
+  const Node root = root_of(loaded, file);
+  if (!loaded.ok()) return loaded;
   config::Decoded decoded = config::decode(root, file, loaded.text);
   loaded.config = std::move(decoded.config);
   loaded.problems = std::move(decoded.problems);
   if (!loaded.ok()) return loaded;
   loaded.warnings = lint(loaded.config);
-  for (Problem& warning : loaded.warnings) {
+  for (ConfigProblem& warning : loaded.warnings) {
     warning.file = file;
     warning.source = config::printable(config::line_of(loaded.text, warning.at.line));
   }

@@ -22,19 +22,28 @@
 
 #include "bulkhead/config.h"
 
+namespace bulkhead::config {
+struct Section;
+}
+
 namespace bulkhead::yaml {
 
 struct Loaded {
-  Config config{};                  // use it only if ok()
-  std::vector<Problem> problems{};  // errors, in the order of the file
-  std::vector<Problem> warnings{};  // of the linter; only if ok()
-  std::string text{};               // the file
-  bool readable = true;             // false: there was nothing to look at, and `problems` says why
+  Config config{};                        // use it only if ok()
+  std::vector<ConfigProblem> problems{};  // errors, in the order of the file
+  std::vector<ConfigProblem> warnings{};  // of the linter; only if ok()
+  std::string text{};                     // the file
+  bool readable = true;                   // false: there was nothing to look at, and `problems` says why
 
   bool ok() const noexcept { return problems.empty(); }
 };
 
 Loaded parse(std::string text, std::string_view file = "config");  // `file`: what problems call it
 Loaded load(const std::string& path);
+
+// A part of the file that belongs to a program and not to the library (src/config/decode.h): read into `target`, and
+// `found` says whether it is there. For the program's own use.
+Loaded parse_part(const std::string& text, std::string_view file, std::string_view name,
+                  const config::Section& section, void* target, bool& found);
 
 }  // namespace bulkhead::yaml

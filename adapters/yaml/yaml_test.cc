@@ -43,7 +43,7 @@ bulkheads:
   mail:
     type: partner
     breaker: none
-    fallback_on: [rejection, timeout]
+    fallback_on: [rejection, execution_timeout]
   users:
     type: database
 tenants:
@@ -82,7 +82,7 @@ TEST(Yaml, ABulkheadBeginsAsItsTypeAndReplacesSingleSettings) {
   EXPECT_EQ(payments.rate_limit->burst, 7U);
   const BulkheadOptions& mail = c.find("mail")->options;
   EXPECT_FALSE(mail.breaker);
-  EXPECT_EQ(mail.fallback_on, FallbackOn::rejection | FallbackOn::timeout);
+  EXPECT_EQ(mail.fallback_on, FallbackOn::rejection | FallbackOn::execution_timeout);
   EXPECT_EQ(c.find_type("partner")->options.rate_limit->burst, 0U);
 }
 
@@ -226,6 +226,37 @@ TEST(Yaml, FilesAreReadFromDisk) {
   EXPECT_EQ(to_text(load(path).problems), path.string() + ": cannot read it: No such file or directory\n");
   EXPECT_EQ(to_text(load(testing::TempDir()).problems),
             testing::TempDir() + ": cannot read it: Is a directory\n");
+}
+
+TEST(Yaml, BudgetsAreReadAndThoseOfATypeAreReplacedOneByOne) {
+  const Loaded file = parse(R"(version: 1
+types:
+  llm: {budgets: {tokens: {max: 200000, per_call_max: 32000}}}
+bulkheads:
+  model: {type: llm, budgets: {tokens: {per_call_max: 16000}, images: {max: 40}}}
+)");
+  ASSERT_TRUE(file.ok()) << to_text(file.problems);
+  const auto& budgets = file.config.find("model")->options.budgets;
+  ASSERT_EQ(budgets.size(), 2u);
+  EXPECT_EQ(budgets[0], (BudgetOptions{.name = "tokens", .max = 200000, .per_call_max = 16000}));
+  EXPECT_EQ(budgets[1], (BudgetOptions{.name = "images", .max = 40}));
+}
+
+TEST(Yaml, MistakesInBudgetsAreNamed) {
+  const auto problems = [](const std::string& budgets) {
+    return to_text(parse("version: 1\nbulkheads: {model: {budgets: {" + budgets + "}}}\n").problems);
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"tokens: {}", "model.budgets.tokens.max: is missing"},
+      {"tokens: {max: 5, per_cal_max: 3}", "model.budgets.tokens.per_cal_max: unknown setting"},
+      {"tokens: {max: 100, per_call_max: 200}", "budgets.tokens.per_call_max: 200 is above max: 100"},
+      {"a b: {max: 5}", "budgets.a b: \"a b\" is not a name"},
+      {"a-name-of-twenty-four-let: {max: 5}", "is not the name of a budget"},
+      {"a: {max: 1}, b: {max: 1}, c: {max: 1}, d: {max: 1}, e: {max: 1}", "model.budgets: has 5 entries"},
+      {"tokens: {max: 5, scope: host}", "budgets.tokens.scope: host needs a region of memory"},
+      {"tokens: {max: 5000, scope: host}", "budgets.tokens.max: 5000 is too many for scope: host"}};
+  for (const auto& [budgets, says] : cases)
+    EXPECT_NE(problems(budgets).find(says), std::string::npos) << problems(budgets);
 }
 
 }  // namespace

@@ -158,9 +158,9 @@ TEST(View, AnErrorOfTheFileIsOneLineHoweverItComes) {
 }
 
 TEST(View, TablesAreNeverWiderThanTheTerminal) {
-  std::vector<client::Row> rows(2);
+  std::vector<client::BulkheadRow> rows(2);
   rows[0].name = std::string(40, 'n');
-  rows[1].override = "limit 5->9";
+  rows[1].override = "max_concurrent 5->9";
   rows[1].has_breaker = true;
   std::vector<client::PoolRow> pools(1);
   pools[0].name = std::string(40, 'p');

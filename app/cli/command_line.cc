@@ -96,7 +96,22 @@ class HelpFormat final : public CLI::Formatter {
   }
 };
 
-// Done is what is also written. A reader who has gone wanted no more: that needs no words.
+// The groups of the help, in the order in which people need them.
+std::string group_of(std::string_view command) {
+  constexpr std::string_view kTry[] = {"demo"};
+  constexpr std::string_view kRun[] = {"run", "gateway", "host"};
+  constexpr std::string_view kOperate[] = {"status",  "top",   "events", "set",  "reset",
+                                           "breaker", "drain", "switch", "diff", "reload"};
+  constexpr std::string_view kWrite[] = {"check", "explain", "size", "env", "init", "fmt", "config"};
+  const auto has = [&](const auto& names) { return std::ranges::find(names, command) != std::end(names); };
+  return has(kTry)       ? "Try it"
+         : has(kRun)     ? "Run it"
+         : has(kOperate) ? "Operate a running process"
+         : has(kWrite)   ? "Write a configuration file"
+                         : "More";
+}
+
+// A command is done when its output is written. If the reader has closed the pipe, it exits without a message.
 int written(const std::function<int()>& run) {
   try {
     const int code = run();
@@ -118,7 +133,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int(
   format->label("SUBCOMMAND", "COMMAND");
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     command->formatter(format);
-    command->group("Commands");
+    command->group(group_of(command->get_name()));
   }
   app.formatter(format);
   try {
@@ -142,11 +157,11 @@ std::string check_number(const std::string& text, double low, double high) {
   return fmt::format("\"{}\" is not a number from {:g} to {:g}", text, low, high);
 }
 
-std::string check_whole_number(const std::string& text) {
+std::string check_whole_number(const std::string& text, std::uint64_t low, std::uint64_t high) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc{} && end == text.data() + text.size()) return "";
-  return fmt::format("\"{}\" is not a whole number from 0 to {}", text, ~std::uint64_t{0});
+  if (error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high) return "";
+  return fmt::format("\"{}\" is not a whole number from {} to {}", text, low, high);
 }
 
 }  // namespace bulkhead::cli

@@ -1,6 +1,7 @@
 // command_line.h - what was typed, understood or explained.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -21,6 +22,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int(
 // For CLI::Option::check: "" when `text` is a number from low to high, else what is wrong and what
 // would be right.
 std::string check_number(const std::string& text, double low, double high);
-std::string check_whole_number(const std::string& text);
+std::string check_whole_number(const std::string& text, std::uint64_t low = 0,
+                               std::uint64_t high = UINT64_MAX);
 
 }  // namespace bulkhead::cli

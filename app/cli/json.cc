@@ -4,34 +4,15 @@
 
 #include <cmath>
 
+#include "base/text.h"
+
 namespace bulkhead::cli {
-namespace {
-
-// The length of the well-formed UTF-8 character that starts at `i`, or 0.
-std::size_t utf8_length(std::string_view text, std::size_t i) noexcept {
-  const auto byte = [&](std::size_t k) { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0u; };
-  const unsigned first = byte(i);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xC2 && first < 0xE0   ? 2
-                             : first >= 0xE0 && first < 0xF0 ? 3
-                             : first >= 0xF0 && first < 0xF5 ? 4
-                                                             : 0;
-  for (std::size_t k = 1; k < length; ++k)
-    if ((byte(i + k) & 0xC0) != 0x80) return 0;
-  const unsigned second = byte(i + 1);
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool surrogate = first == 0xED && second >= 0xA0;
-  const bool too_large = first == 0xF4 && second >= 0x90;
-  return overlong || surrogate || too_large ? 0 : length;
-}
-
-}  // namespace
 
 std::string json_quoted(std::string_view text) {
   std::string quoted = "\"";
   for (std::size_t i = 0; i < text.size();) {
     const char c = text[i];
-    const std::size_t length = utf8_length(text, i);
+    const std::size_t length = base::utf8_length(text.substr(i));
     if (length == 0) {
       quoted += "\\ufffd";
       ++i;

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <utility>
 
+#include "bulkhead/detail/mutex.h"
+
 namespace bulkhead::cli {
 
 JsonLines::~JsonLines() {
@@ -19,7 +21,7 @@ JsonLines::~JsonLines() {
 }
 
 void JsonLines::add(std::string_view line) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (waiting_.size() + line.size() > kMost) {
     ++lost_;
     return;
@@ -36,7 +38,7 @@ void JsonLines::flush() {
 bool JsonLines::write_some(int wait_ms) {
   std::string part;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     part = waiting_.substr(0, PIPE_BUF);
   }
   if (part.empty()) return false;
@@ -45,7 +47,7 @@ bool JsonLines::write_some(int wait_ms) {
   if (::poll(&one, 1, wait_ms) <= 0) return wait_ms > 0;
   const ssize_t written = ::write(fd_, part.data(), part.size());
   const bool gone = written < 0 && errno != EINTR && errno != EAGAIN;
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   waiting_.erase(0, gone ? waiting_.size() : static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
   return !gone;
 }

@@ -1,4 +1,4 @@
-// json_lines.h - lines of JSON on standard output while a program runs, for a reader who may be slow, stuck or gone.
+// json_lines.h - lines of JSON on standard output while a program runs, for a reader that may be slow, stuck or gone.
 //
 //   JsonLines out;
 //   out.add(R"({"kind":"ready"})");   // from any thread
@@ -10,9 +10,10 @@
 #pragma once
 
 #include <cstddef>
-#include <mutex>
 #include <string>
 #include <string_view>
+
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::cli {
 
@@ -29,14 +30,14 @@ class JsonLines {
  private:
   static constexpr std::size_t kMost = 1024 * 1024;
 
-  // False: nothing is left to write, or nobody will ever read it.
+  // False: nothing is left to write, or the reader has gone.
   bool write_some(int wait_ms);
 
   const int fd_;
   // Invariants: under mutex_. waiting_ are whole lines, but for the first, of which a part may be written.
-  std::mutex mutex_;
-  std::string waiting_;
-  std::size_t lost_ = 0;
+  detail::StdMutex mutex_;
+  std::string waiting_ BULKHEAD_GUARDED_BY(mutex_);
+  std::size_t lost_ BULKHEAD_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bulkhead::cli

@@ -93,10 +93,10 @@ wrong usage
 a file or a value that is not valid
 .TP
 .B 4
-nobody answers at the control plane's address
+no answer from the address of the control plane
 .TP
 .B 5
-conflict: it cannot be done as things are
+conflict: impossible in the current state
 .TP
 .B 6
 not allowed

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace bulkhead::cli {
 
@@ -30,6 +31,9 @@ std::string wrap(std::string_view text, std::size_t columns, std::string_view in
 
 std::string duration(const Style& style, std::uint64_t ns);  // "870 us", "45 ms", "1.07 s"
 std::string percent(double share);                           // "100 %" only if it is all, "0 %" only if none
+std::string span(double seconds);                            // "42s", "6m 25s", "20h 3m", "2d 4h"
+// One sign per value, from 0 to `top`; a value below 0 is a gap.
+std::string sparkline(const Style& style, const std::vector<double>& values, double top);
 std::string bar(const Style& style, double share, std::size_t columns);
 
 }  // namespace bulkhead::cli

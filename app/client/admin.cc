@@ -69,7 +69,7 @@ bool send_all(int fd, std::string_view text) {
   return true;
 }
 
-// Texts are other people's, and who answers may be anybody: they are not to command the terminal of whoever looks.
+// The texts come from other people, and the server may not be a control plane: they must not control this terminal.
 void make_printable(boost::json::value& value, bool lines) {
   if (auto* const text = value.if_string()) {
     *text = cli::printable(*text, lines);
@@ -84,6 +84,31 @@ void make_printable(boost::json::value& value, bool lines) {
 bool is_socket(const std::string& path) {
   struct stat found{};
   return ::stat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode);
+}
+
+// "127.0.0.1:9920", "[::1]:9920", "localhost:9920"; not "unix:PATH" nor a path.
+bool is_host_and_port(std::string_view where) {
+  const std::size_t colon = where.rfind(':');
+  if (colon == where.npos || colon == 0 || colon + 1 == where.size()) return false;
+  return where.find('/') == where.npos && where.find_first_not_of("0123456789", colon + 1) == where.npos &&
+         !is_socket(std::string(where));
+}
+
+// The server speaks of routes and JSON pointers; at the command line there are commands and options.
+std::string in_words_of_the_command_line(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"GET /v1/bulkheads lists them", "bulkhead status lists them"},
+      {"GET /v1/switches lists them", "bulkhead switch lists them"},
+      {"and a token that has it: Authorization: Bearer TOKEN, or the unix socket",
+       "and a token that has it (--token), or the unix socket (--admin PATH)"},
+      {"/max_concurrent", "--max-concurrent"},
+      {"/max_queue", "--max-queue"},
+      {"/ttl", "--for"},
+      {"/reason", "--reason"}};
+  for (const auto& [from, to] : kWords)
+    for (std::size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+      text.replace(at, from.size(), to);
+  return text;
 }
 
 std::string header(std::string_view head, std::string_view name) {
@@ -113,6 +138,7 @@ Admin Admin::at(const std::string& where, const std::string& token) {
   if (admin.where_.empty() && environment) admin.where_ = environment;
   if (admin.where_.empty())
     admin.where_ = ::access(std::string(kUsualSocket).c_str(), F_OK) == 0 ? kUsualSocket : kUsualUrl;
+  if (is_host_and_port(admin.where_)) admin.where_ = "http://" + admin.where_;
   std::string_view rest = admin.where_;
   admin.tls_ = rest.starts_with("https://");
   if (!admin.tls_ && !rest.starts_with("http://")) {
@@ -121,7 +147,8 @@ Admin Admin::at(const std::string& where, const std::string& token) {
     if (rest.starts_with("unix:")) rest.remove_prefix(5);
     if (!path || rest.empty())
       throw std::invalid_argument(fmt::format(
-          "--admin \"{}\" is not a path, unix:PATH, http://host:port or https://host:port", admin.where_));
+          "--admin \"{}\" is not a path, unix:PATH, host:port, http://host:port or https://host:port",
+          admin.where_));
     admin.socket_path_ = rest;
     return admin;
   }
@@ -180,7 +207,7 @@ Reply Admin::ask(const Question& q) const {
   const std::string length = header(head, "Content-Length");
   if (!head.starts_with("HTTP/1.1 ") ||
       (!length.empty() && length != std::to_string(answer.size() - end - 4))) {
-    reply.trouble = "what answers there is no control plane, or it did not answer in time";
+    reply.trouble = "the server there is not a control plane, or it did not answer in time";
     return reply;
   }
   std::from_chars(answer.data() + 9, answer.data() + 12, reply.status);
@@ -216,9 +243,11 @@ int Reply::exit_code() const noexcept {
   }
 }
 
-std::string Reply::explain() const {
+std::string Reply::explain() const { return in_words_of_the_command_line(explain_as_sent()); }
+
+std::string Reply::explain_as_sent() const {
   if (status == 0) return trouble + '\n';
-  if (status == 412) return "it has been changed by somebody else meanwhile\n";
+  if (status == 412) return "another operator has changed it meanwhile\n";
   const boost::json::value problem = json();
   const auto text = [](const boost::json::value& v, std::string_view name) {
     const auto* const member = v.is_object() ? v.get_object().if_contains(name) : nullptr;

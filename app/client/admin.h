@@ -22,20 +22,23 @@ struct Question {
 };
 
 struct Reply {
-  int status = 0;  // 0: nobody answered, see `trouble`
+  int status = 0;  // 0: no answer, see `trouble`
   std::string etag{}, body{}, trouble{};
-  bool denied = false;  // nobody answered, because the socket is not ours to open
+  bool denied = false;  // no answer, because this user may not open the socket
 
   bool ok() const noexcept { return status / 100 == 2; }
   boost::json::value json() const;  // to be shown: its texts are printable; null if it is none
   int exit_code() const noexcept;
-  std::string explain() const;  // what went wrong, as lines for people
+  std::string explain() const;  // what went wrong, as lines for people, with commands and options
+
+ private:
+  std::string explain_as_sent() const;
 };
 
 class Admin {
  public:
-  // `where`: a path, "unix:PATH", "http://host:port" or https, perhaps with a prefix behind it, or the dashboard's address;
-  // "": as above. std::invalid_argument if it is none of these.
+  // `where`: a path, "unix:PATH", "host:port", "http://host:port" or https, perhaps with a prefix behind it, or the
+  // dashboard's address; "": as above. std::invalid_argument if it is none of these.
   static Admin at(const std::string& where, const std::string& token);
 
   Reply ask(const Question& question) const;

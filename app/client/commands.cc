@@ -20,6 +20,7 @@
 #include "app/client/admin.h"
 #include "app/client/view.h"
 #include "base/suggest.h"
+#include "control/state/json_text.h"
 
 namespace bulkhead::client {
 namespace {
@@ -30,6 +31,8 @@ Admin admin_of(const ClientOptions& o) { return Admin::at(o.admin, o.token); }
 
 using cli::say;
 
+constexpr std::uint64_t kMostUnits = 268'435'455;  // of a gate
+
 int status(const ClientOptions& o) {
   const Admin admin = admin_of(o);
   const Reply reply =
@@ -39,30 +42,27 @@ int status(const ClientOptions& o) {
   const cli::Style style = o.plain ? cli::Style{} : cli::style_of(STDOUT_FILENO, !o.no_colour);
   const std::size_t columns =
       cli::is_terminal(STDOUT_FILENO) ? cli::terminal_size(STDOUT_FILENO).columns : 200;
-  json::value snapshot = reply.json();
-  if (!o.name.empty()) {
-    json::array only;
-    only.push_back(std::move(snapshot));
-    snapshot = json::object{{"bulkheads", std::move(only)}};
+  if (o.names) {
+    const json::value all = reply.json();
+    std::string text;
+    for (const json::value& b : all.at("bulkheads").as_array())
+      text += std::string(b.at("name").as_string()) + '\n';
+    return say(text), 0;
   }
-  const View view = read_view(snapshot);
-  std::string text;
-  if (o.name.empty())
-    text = fmt::format("{} {}, up {:.0f} s, config: {}{}\n", view.instance, view.version, view.uptime,
-                       view.config, view.error.empty() ? "" : " (" + view.error + ")");
+  if (!o.name.empty()) return say(detail_lines(style, reply.json(), columns)), 0;
+  const View view = read_view(reply.json());
+  std::string text = verdict_lines(style, view, columns);
+  text += fmt::format("{}{} {}, up {}, config: {}{}\n", text.empty() ? "" : "\n", view.instance, view.version,
+                      cli::span(view.uptime), view.config, view.error.empty() ? "" : " (" + view.error + ")");
   for (const std::string& line : table(style, view.rows, columns)) text += line + '\n';
   if (view.rows.empty()) text += "There is no bulkhead yet.\n";
+  for (const std::string& line : budget_table(style, view.budgets, columns)) text += line + '\n';
   for (const std::string& line : pool_table(style, view.pools, columns)) text += line + '\n';
-  const json::value one = reply.json();
-  if (!o.name.empty())
-    for (const json::value& s : one.at("settings").as_array())
-      text += fmt::format("   {:<32}  {}\n", std::string(s.at("name").as_string()),
-                          std::string(s.at("value").as_string()));
   say(text);
   return 0;
 }
 
-// Sends a change and tells what it did.
+// Sends a change and prints its effects.
 int change(const ClientOptions& o, const std::string& method, const std::string& path,
            const json::object& body) {
   const Admin admin = admin_of(o);
@@ -81,42 +81,33 @@ int change(const ClientOptions& o, const std::string& method, const std::string&
 json::object with_reason(const ClientOptions& o) { return {{"ttl", o.duration}, {"reason", o.reason}}; }
 
 int set(const ClientOptions& o) {
-  if (o.limit < 0 && o.queue < 0) {
-    fmt::print(stderr, "bulkhead set: give --limit N, --queue N or both\n");
+  if (o.max_concurrent < 0 && o.max_queue < 0 && o.budgets.empty()) {
+    fmt::print(stderr, "bulkhead set: give --max-concurrent N, --max-queue N or --budget NAME=N\n");
     return cli::kUsage;
   }
+  json::object budgets;
+  for (const std::string& one : o.budgets) {
+    const std::size_t equals = one.find('=');
+    const std::string number = equals == one.npos ? "" : one.substr(equals + 1);
+    if (!cli::check_whole_number(number).empty() || equals == 0) {
+      fmt::print(stderr, "bulkhead set: --budget {} is not NAME=N, as tokens=200000\n", one);
+      return cli::kUsage;
+    }
+    budgets[one.substr(0, equals)] = std::stoll(number);
+  }
   json::object body = with_reason(o);
-  if (o.limit >= 0) body["limit"] = o.limit;
-  if (o.queue >= 0) body["queue"] = o.queue;
+  if (o.max_concurrent >= 0) body["max_concurrent"] = o.max_concurrent;
+  if (o.max_queue >= 0) body["max_queue"] = o.max_queue;
+  if (!budgets.empty()) body["budgets"] = std::move(budgets);
   return change(o, "PUT", "/v1/overrides/" + encoded(o.name), body);
 }
 
 int reset(const ClientOptions& o) {
-  json::array operations;
-  const std::string name = encoded(o.name);
-  json::object body;
-  if (!o.reason.empty()) body["reason"] = o.reason;
   const Admin admin = admin_of(o);
-  const Reply now = admin.ask({.path = "/v1/bulkheads/" + name});
-  if (!now.ok()) return failed(o, now, admin);
-  std::string last;
-  const json::value found = now.json();
-  for (const json::value& field : found.at("overrides").as_array()) {
-    const std::string which(field.at("field").as_string());
-    const std::string path = which == "breaker" ? "/v1/circuits/" + name + "/override"
-                             : which == "drain" ? "/v1/drains/" + name
-                                                : "/v1/overrides/" + name;
-    if (path != last)
-      operations.push_back(json::object{{"method", "DELETE"}, {"path", path}, {"body", body}});
-    last = path;
-  }
-  if (operations.empty()) {
-    say(o.json ? "{\"results\":[]}\n" : fmt::format("{}: there was no override\n", o.name));
-    return 0;
-  }
-  const Reply reply = admin.ask({"POST", std::string("/v1/batch") + (o.dry_run ? "?dry_run=true" : ""),
-                                 json::serialize(json::object{{"operations", std::move(operations)}}), ""});
+  bool any = false;
+  const Reply reply = end_overrides(admin, o.name, o.reason, o.dry_run, any);
   if (!reply.ok()) return failed(o, reply, admin);
+  if (!any) return say(o.json ? "{\"results\":[]}\n" : fmt::format("{}: no override\n", o.name)), 0;
   if (o.json) return say(reply.body), 0;
   const json::value answer = reply.json();
   for (const json::value& result : answer.at("results").as_array())
@@ -126,7 +117,7 @@ int reset(const ClientOptions& o) {
 }
 
 int breaker(const ClientOptions& o) {
-  const std::string path = "/v1/circuits/" + encoded(o.name) + "/override";
+  const std::string path = "/v1/breakers/" + encoded(o.name);
   if (o.action == "auto")
     return change(o, "DELETE", path, o.reason.empty() ? json::object{} : json::object{{"reason", o.reason}});
   json::object body = with_reason(o);
@@ -141,7 +132,7 @@ int drain(const ClientOptions& o) {
   return change(o, "PUT", path, with_reason(o));
 }
 
-// Without a name: which there are.
+// Without a name: lists the switches.
 int toggle(const ClientOptions& o) {
   const Admin admin = admin_of(o);
   const bool all = o.name.empty();
@@ -179,12 +170,12 @@ void show_event(const json::value& e) {
 int events(const ClientOptions& o) {
   const Admin admin = admin_of(o);
   const cli::CatchSignals signals;
-  std::uint64_t last = 0;  // the newest that was shown, and when it happened
+  std::uint64_t last = 0;  // id and time of the newest event shown
   double last_time = 0;
   bool answered = false, told = false;
   for (;;) {
-    const std::uint64_t since = last - (last > 0);  // with the last one once more, to see that it is the same
-    const Reply reply = admin.ask({.path = fmt::format("/v1/events?since={}&limit=1000", since)});
+    const std::uint64_t since = last - (last > 0);  // the last one again: another one means another process
+    const Reply reply = admin.ask({.path = fmt::format("/v1/events?since={}&newest=1000", since)});
     if (reply.ok()) {
       const json::value answer = reply.json();
       const auto id = [](const json::value& e) { return e.at("id").to_number<std::uint64_t>(); };
@@ -192,18 +183,18 @@ int events(const ClientOptions& o) {
       const json::array& list = answer.at("events").as_array();
       const bool same = list.empty() || id(list.front()) != last || time(list.front()) == last_time;
       if (!same || answer.at("last").to_number<std::uint64_t>() < last) {
-        last = 0;  // another process answers there now
+        last = 0;  // another process answers at this address now
         continue;
       }
       for (const json::value& e : list) {
         if (id(e) <= last) continue;
-        o.json ? say(json::serialize(e) + '\n') : show_event(e);
+        o.json ? say(control::text_of(e) + '\n') : show_event(e);
         last = id(e), last_time = time(e);
       }
       answered = true, told = false;
     } else if (!answered || (reply.status != 0 && reply.status < 500)) {
       return failed(o, reply, admin);
-    } else if (!std::exchange(told, true)) {  // a restart: it comes back
+    } else if (!std::exchange(told, true)) {  // perhaps a restart: try again
       const std::string why = reply.explain();
       fmt::print(stderr, "bulkhead events: {}: {}; trying again\n", admin.where(),
                  why.substr(0, why.find('\n')));
@@ -228,7 +219,7 @@ int plan(const ClientOptions& o, const Question& question) {
                std::string(e.at("pointer").as_string()), std::string(e.at("message").as_string()));
   for (const json::value& c : p.at("changes").as_array()) say(std::string(c.as_string()) + '\n');
   for (const json::value& c : p.at("needs_restart").as_array())
-    say("needs a restart: " + std::string(c.as_string()) + '\n');
+    say(std::string(c.as_string()) + '\n');  // it says that it needs a restart
   if (code == 0 && p.at("changes").as_array().empty() && p.at("needs_restart").as_array().empty())
     say("No changes.\n");
   return code;
@@ -236,25 +227,84 @@ int plan(const ClientOptions& o, const Question& question) {
 
 }  // namespace
 
+Reply end_overrides(const Admin& admin, const std::string& bulkhead, const std::string& reason, bool dry_run,
+                    bool& any) {
+  const std::string name = encoded(bulkhead);
+  Reply now = admin.ask({.path = "/v1/bulkheads/" + name});
+  if (!now.ok()) return now;
+  json::array operations;
+  json::object body;
+  if (!reason.empty()) body["reason"] = reason;
+  std::string last;
+  const json::value found = now.json();
+  for (const json::value& field : found.at("overrides").as_array()) {
+    const std::string which(field.at("field").as_string());
+    const std::string path = which == "breaker" ? "/v1/breakers/" + name
+                             : which == "drain" ? "/v1/drains/" + name
+                                                : "/v1/overrides/" + name;
+    if (path != last)
+      operations.push_back(json::object{{"method", "DELETE"}, {"path", path}, {"body", body}});
+    last = path;
+  }
+  any = !operations.empty();
+  if (!any) return now;
+  return admin.ask({"POST", std::string("/v1/batch") + (dry_run ? "?dry_run=true" : ""),
+                    json::serialize(json::object{{"operations", std::move(operations)}}), ""});
+}
+
+std::string detail_lines(const cli::Style& style, const json::value& one, std::size_t columns) {
+  json::array only;
+  only.push_back(one);
+  const View view = read_view(json::object{{"bulkheads", std::move(only)}});
+  std::string text;
+  for (const std::string& line : table(style, view.rows, columns)) text += line + '\n';
+  const BulkheadRow& row = view.rows.front();
+  if (row.minute_rejected > 0 || row.rejected_rate > 0)
+    text += fmt::format("   rejected in the last minute: {:.0f} of {:.0f}{}\n", row.minute_rejected,
+                        row.minute_calls, row.top_reason.empty() ? "" : ", mostly " + row.top_reason);
+  if (row.nested) text += "   nested: its calls are made inside calls of other bulkheads\n";
+  if (const json::value* const f = one.as_object().if_contains("fleet")) {
+    const std::string problem(f->at("problem").as_string());
+    text +=
+        fmt::format("   fleet: {}, {}; {} processes; holds {}, needs {}; lease renewed {:.1f} s ago{}\n",
+                    std::string_view(f->at("state").as_string()), std::string_view(f->at("mode").as_string()),
+                    f->at("members").to_number<std::uint64_t>(), f->at("held").to_number<std::uint64_t>(),
+                    f->at("needed").to_number<std::uint64_t>(), f->at("lease_age").to_number<double>(),
+                    problem.empty() ? "" : "; " + problem);
+  }
+  for (const json::value& h : one.at("holders").as_array())
+    text += fmt::format("   in flight for {:>6}: {} {}\n", cli::span(h.at("age").to_number<double>()),
+                        std::string(h.at("label").as_string()), std::string(h.at("where").as_string()));
+  bool defaults = false;
+  for (const json::value& s : one.at("settings").as_array()) {
+    const json::value* const standard = s.as_object().if_contains("default");
+    if (standard && standard->is_bool() && standard->get_bool() && !std::exchange(defaults, true))
+      text += "   as by default:\n";
+    text += fmt::format("   {:<32}  {}\n", std::string(s.at("name").as_string()),
+                        std::string(s.at("value").as_string()));
+  }
+  return text;
+}
+
 int failed(const ClientOptions& o, const Reply& reply, const Admin& admin) {
   if (o.json)
     say(reply.status != 0
             ? reply.body
             : json::serialize(json::object{{"type", reply.denied ? "urn:bulkhead:problem:forbidden"
                                                                  : "urn:bulkhead:problem:unreachable"},
-                                           {"title", reply.denied ? "Not allowed" : "Nobody answers"},
+                                           {"title", reply.denied ? "Not allowed" : "No answer"},
                                            {"status", 0},
                                            {"detail", admin.where() + ": " + reply.trouble}}) +
                   '\n');
   if (reply.denied)
-    fmt::print(stderr,
-               "bulkhead: {} may not be opened: {}\nTry: as its owner or in its group, or --admin URL, where "
-               "anybody may read\n",
-               admin.where(), reply.trouble);
+    fmt::print(
+        stderr,
+        "bulkhead: no permission to open {}: {}\nTry: run as its owner or in its group, or --admin URL\n",
+        admin.where(), reply.trouble);
   else if (reply.status == 0)
     fmt::print(
         stderr,
-        "bulkhead: nobody answers at {}: {}\nTry: bulkhead run FILE, bulkhead demo --serve, or --admin URL\n",
+        "bulkhead: no answer from {}: {}\nTry: bulkhead run FILE, bulkhead demo --serve, or --admin URL\n",
         admin.where(), reply.trouble);
   else
     fmt::print(stderr, "bulkhead: {}", reply.explain());
@@ -266,46 +316,58 @@ int failed(const ClientOptions& o, const Reply& reply, const Admin& admin) {
 Commands::Commands(CLI::App& app, std::string version) : version_(std::move(version)), app_(app) {
   const auto name = [this](CLI::App& c) { c.add_option("NAME", o_.name, "The bulkhead")->required(); };
   const auto why = [this](CLI::App& c, bool required) {
-    auto* const reason = c.add_option("--reason", o_.reason, "Why; colleagues and the audit log will read it")
+    auto* const reason = c.add_option("--reason", o_.reason, "Why; shown to colleagues and in the audit log")
                              ->type_name("TEXT");
     if (required) reason->required();
-    c.add_flag("--dry-run", o_.dry_run, "Tell what it would do, and do nothing");
+    c.add_flag("--dry-run", o_.dry_run, "Print the effects, and change nothing");
   };
   const auto duration = [this](CLI::App& c) {
-    c.add_option("--for", o_.duration, "When it ends by itself: 90s, 15m, 1h30m; at most 24h")
+    c.add_option("--for", o_.duration, "How long it lasts: 90s, 15m, 1h30m; at most 24h")
         ->type_name("TIME")
         ->capture_default_str();
   };
   add(
       app, "status",
-      "What the bulkheads of a running process are doing\n\nExamples:\n  bulkhead status\n  bulkhead status "
+      "Show the bulkheads of a running process\n\nExamples:\n  bulkhead status\n  bulkhead status "
       "checkout\n  bulkhead status --json",
-      [this](CLI::App& c) { c.add_option("NAME", o_.name, "Only this bulkhead, with its settings"); },
+      [this](CLI::App& c) {
+        c.add_option("NAME", o_.name, "Only this bulkhead, with its settings");
+        c.add_flag("--names", o_.names, "Print only the names, one per line");
+      },
       [this] { return status(o_); });
   add(
       app, "top",
-      "The same, live: s sort, / filter, j k pick, +- size, q quit\n\nExamples:\n  bulkhead top\n  "
+      "Show the bulkheads live; sort, filter and resize them\n\nExamples:\n  bulkhead "
+      "top\n  "
       "bulkhead top --once",
-      [this](CLI::App& c) { c.add_flag("--once", o_.once, "Print it once, as off a terminal"); },
+      [this](CLI::App& c) { c.add_flag("--once", o_.once, "Print once and exit"); },
       [this] { return run_top(o_); });
   add(
       app, "set",
-      "Another limit or queue for a while\n\nExamples:\n  bulkhead set reports --limit 5 --for 30m --reason "
+      "Override limits of a bulkhead for a limited time\n\nExamples:\n  "
+      "bulkhead set reports "
+      "--max-concurrent 5 --for 30m --reason "
       "\"incident 4711\"",
       [=, this](CLI::App& c) {
         name(c);
-        c.add_option("--limit", o_.limit, "Calls at once")->type_name("N")->check(cli::check_whole_number);
-        c.add_option("--queue", o_.queue, "Places in line")->type_name("N")->check(cli::check_whole_number);
+        c.add_option("--max-concurrent", o_.max_concurrent, "Maximum number of concurrent calls")
+            ->type_name("N")
+            ->check([](const std::string& text) { return cli::check_whole_number(text, 1, kMostUnits); });
+        c.add_option("--max-queue", o_.max_queue, "Maximum number of waiting calls")
+            ->type_name("N")
+            ->check([](const std::string& text) { return cli::check_whole_number(text, 0, kMostUnits); });
+        c.add_option("--budget", o_.budgets, "The maximum of a budget")->type_name("NAME=N");
         duration(c);
         why(c, true);
       },
       [this] { return set(o_); });
   add(
-      app, "reset", "Take back every override of a bulkhead\n\nExamples:\n  bulkhead reset reports",
+      app, "reset", "Remove every override of a bulkhead\n\nExamples:\n  bulkhead reset reports",
       [=](CLI::App& c) { name(c), why(c, false); }, [this] { return reset(o_); });
   add(
       app, "breaker",
-      "Force a breaker open or closed for a while\n\nExamples:\n  bulkhead breaker open payments --for 10m "
+      "Force a breaker open or closed for a limited time\n\nExamples:\n  bulkhead breaker open payments "
+      "--for 10m "
       "--reason \"provider is down\"\n"
       "  bulkhead breaker auto payments",
       [=, this](CLI::App& c) {
@@ -321,7 +383,8 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       });
   add(
       app, "drain",
-      "Refuse new calls for a while, let the others finish\n\nExamples:\n  bulkhead drain reports --for 1h "
+      "Reject new calls for a limited time; other calls finish\n\nExamples:\n  bulkhead drain "
+      "reports --for 1h "
       "--reason upgrade\n  bulkhead drain reports --resume",
       [=, this](CLI::App& c) {
         name(c);
@@ -336,28 +399,28 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       });
   add(
       app, "switch",
-      "What else the program lets one switch on and off\n\nExamples:\n  bulkhead switch\n  bulkhead switch "
+      "List or change the switches of the program\n\nExamples:\n  bulkhead switch\n  bulkhead switch "
       "slow-analytics on",
       [=, this](CLI::App& c) {
-        auto* const which = c.add_option("NAME", o_.name, "Of the switch; without it: which there are");
+        auto* const which = c.add_option("NAME", o_.name, "The switch; without it: list all");
         one_of(c, "STATE", o_.action, {"on", "off"})->needs(which);
         why(c, false);
       },
       [this] {
         if (o_.name.empty() || !o_.action.empty()) return toggle(o_);
-        fmt::print(stderr, "bulkhead switch: on or off?\n");
+        fmt::print(stderr, "bulkhead switch: give on or off\n");
         return cli::kUsage;
       });
   add(
       app, "events",
-      "What happened: changes, breakers, reloads\n\nExamples:\n  bulkhead events\n  bulkhead events -f",
-      [this](CLI::App& c) { c.add_flag("-f,--follow", o_.follow, "Go on with what happens"); },
+      "Show events: changes, breakers, reloads\n\nExamples:\n  bulkhead events\n  bulkhead events -f",
+      [this](CLI::App& c) { c.add_flag("-f,--follow", o_.follow, "Wait for new events and print them"); },
       [this] { return events(o_); });
   add(
-      app, "diff", "What a reload of the file would change", [](CLI::App&) {},
+      app, "diff", "Show what a reload of the file would change", [](CLI::App&) {},
       [this] { return plan(o_, {.path = "/v1/config/diff"}); });
   add(
-      app, "reload", "Load the configuration file anew\n\nExamples:\n  bulkhead reload --dry-run",
+      app, "reload", "Reload the configuration file\n\nExamples:\n  bulkhead reload --dry-run",
       [=](CLI::App& c) { why(c, false); },
       [this] {
         return plan(o_,
@@ -367,24 +430,26 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       });
 
   CLI::App* const complete = app.add_subcommand(
-      "completion", "Completion for a shell\n\nExamples:\n  source <(bulkhead completion bash)");
+      "completion",
+      "Print the completion script for a shell\n\nExamples:\n  source <(bulkhead completion bash)");
   one_of(*complete, "SHELL", o_.shell, {"bash", "zsh", "fish"})->required();
   print(*complete, [this] { return std::pair{completion(), json::object{{"shell", o_.shell}}}; });
-  print(*app.add_subcommand("man", "The manual page\n\nExamples:\n  bulkhead man | man -l -"),
+  print(*app.add_subcommand("man", "Print the manual page\n\nExamples:\n  bulkhead man | man -l -"),
         [this] { return std::pair{cli::manual(app_, version_), json::object{{"page", "bulkhead(1)"}}}; });
   print(*app.add_subcommand("version", "Print the version"), [this] {
     return std::pair{"bulkhead " + version_ + '\n',
                      json::object{{"name", "bulkhead"}, {"version", version_}}};
   });
-  CLI::App* const help = app.add_subcommand("help", "What --help says\n\nExamples:\n  bulkhead help set");
-  help->add_option("COMMAND", o_.name, "Of this command; without it, of the program")
+  CLI::App* const help =
+      app.add_subcommand("help", "Print the help of a command\n\nExamples:\n  bulkhead help set");
+  help->add_option("COMMAND", o_.name, "The command; without it: the program")
       ->check([&app](const std::string& text) {
         std::vector<std::string> known;
         for (const CLI::App* c : app.get_subcommands([](const CLI::App*) { return true; }))
           known.push_back(c->get_name());
         if (std::ranges::count(known, text) > 0) return std::string();
         const std::string close = base::suggest(text, known);
-        return fmt::format("there is no command \"{}\"{}", text,
+        return fmt::format("unknown command \"{}\"{}", text,
                            close.empty() ? "" : fmt::format("; did you mean \"{}\"?", close));
       });
   print(*help, [this] {
@@ -406,9 +471,9 @@ CLI::Option* Commands::one_of(CLI::App& command, const char* name, std::string& 
   });
 }
 
-// Commands that ask nobody. As JSON their text is one field of an object.
+// Commands that need no server. With --json the text is one field of an object.
 void Commands::print(CLI::App& command, std::function<std::pair<std::string, json::object>()> what) {
-  command.add_flag("--json", o_.json, "As JSON");
+  command.add_flag("--json", o_.json, "Print JSON");
   commands_.emplace_back(&command, [this, what = std::move(what)] {
     auto [text, object] = what();
     object["text"] = text;
@@ -421,13 +486,14 @@ void Commands::add(CLI::App& app, const char* name, const char* about,
   CLI::App* const command = app.add_subcommand(name, about);
   options(*command);
   command
-      ->add_option("--admin", o_.admin,
-                   "The control plane: a socket's path, http(s)://host:port; also BULKHEAD_ADMIN")
+      ->add_option(
+          "--admin", o_.admin,
+          "The control plane: path of a Unix socket, host:port or https://host:port; also BULKHEAD_ADMIN")
       ->type_name("URL");
-  command->add_option("--token", o_.token, "For TCP; better in BULKHEAD_TOKEN, where others cannot see it")
+  command->add_option("--token", o_.token, "For TCP; prefer BULKHEAD_TOKEN, which other users cannot see")
       ->type_name("TOKEN")
       ->envname("BULKHEAD_TOKEN");
-  command->add_flag("--json", o_.json, "As JSON, and nothing else");
+  command->add_flag("--json", o_.json, "Print JSON and nothing else");
   command->add_flag("--plain", o_.plain, "No colours, no bars");
   command->add_flag("--no-color", o_.no_colour, "No colours; also with NO_COLOR in the environment");
   commands_.emplace_back(command, std::move(action));
@@ -441,18 +507,17 @@ int Commands::run() const {
     } catch (const std::invalid_argument& wrong) {
       fmt::print(stderr, "bulkhead {}: {}\n", command->get_name(), wrong.what());
       return cli::kUsage;
-    } catch (const std::system_error&) {  // of what it wrote
+    } catch (const std::system_error&) {  // writing the output failed
       throw;
-    } catch (const std::exception& error) {  // an answer that is none of ours
-      fmt::print(stderr, "bulkhead {}: the answer is not understood: {}\n", command->get_name(),
-                 error.what());
+    } catch (const std::exception& error) {  // not an answer of a control plane
+      fmt::print(stderr, "bulkhead {}: unexpected answer: {}\n", command->get_name(), error.what());
       return cli::kFailure;
     }
   }
   return -1;
 }
 
-// zsh runs bash's.
+// zsh uses the script for bash.
 std::string Commands::completion() const {
   const auto commands = app_.get_subcommands([](const CLI::App*) { return true; });
   const auto options_of = [](const CLI::App& app) {
@@ -477,13 +542,19 @@ std::string Commands::completion() const {
       if (!option->get_positional()) continue;
       ++place;
       const bool file = option->get_name(true) == "FILE", of_commands = option->get_name(true) == "COMMAND";
+      const bool bulkhead = option->get_name(true) == "NAME" && name != "switch";
       const auto known = words_.find(option);
-      if (!file && !of_commands && known == words_.end()) continue;
-      const std::string words = of_commands ? names : file ? "" : known->second;
+      if (!file && !of_commands && !bulkhead && known == words_.end()) continue;
+      // The names of the running process; nothing if there is none.
+      constexpr std::string_view kNames = "$(bulkhead status --names 2>/dev/null)";
+      const std::string words = of_commands ? names
+                                : file      ? ""
+                                : bulkhead  ? std::string(kNames)
+                                            : known->second;
       arguments += fmt::format("    {}:{}) words=\"{}\" ;;\n", name, place, words);
       if (!file)
-        fish +=
-            fmt::format("complete -c bulkhead -f -n '__fish_seen_subcommand_from {}' -a '{}'\n", name, words);
+        fish += fmt::format("complete -c bulkhead -f -n '__fish_seen_subcommand_from {}' -a '{}'\n", name,
+                            bulkhead ? "(bulkhead status --names 2>/dev/null)" : words);
     }
   }
   if (o_.shell == "fish") return fish + "complete -c bulkhead -n __fish_use_subcommand -l help -l version\n";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
 #include <functional>
 #include <map>
 #include <string>
@@ -13,6 +14,10 @@ class App;
 class Option;
 }  // namespace CLI
 
+namespace bulkhead::cli {
+struct Style;
+}
+
 namespace bulkhead::client {
 
 // What the command line said; filled in by CLI11 when it parses.
@@ -20,8 +25,9 @@ struct ClientOptions {
   std::string admin, token;
   bool json = false, plain = false, no_colour = false;
   std::string name, reason, duration = "15m", action;
-  long long limit = -1, queue = -1;
-  bool dry_run = false, resume = false, follow = false, once = false;
+  long long max_concurrent = -1, max_queue = -1;
+  std::vector<std::string> budgets{};  // NAME=N
+  bool dry_run = false, resume = false, follow = false, once = false, names = false;
   std::string shell;
 };
 
@@ -55,6 +61,11 @@ class Admin;
 struct Reply;
 // Tells what went wrong, also as JSON if that is asked for; gives the exit code.
 int failed(const ClientOptions& options, const Reply& reply, const Admin& admin);
+// Ends every override of a bulkhead. `any`: there was one.
+Reply end_overrides(const Admin& admin, const std::string& name, const std::string& reason, bool dry_run,
+                    bool& any);
+// What `bulkhead status NAME` prints: one line of the table, settings that differ from the defaults, holders.
+std::string detail_lines(const cli::Style& style, const boost::json::value& bulkhead, std::size_t columns);
 int run_top(const ClientOptions& options);
 
 }  // namespace bulkhead::client

@@ -1,4 +1,4 @@
-// tls.h - one request over TLS. Whom to trust is OpenSSL's business: the system's authorities, or SSL_CERT_FILE's.
+// tls.h - one request over TLS. OpenSSL decides which certificates to trust: by the system's authorities, or those of SSL_CERT_FILE.
 #pragma once
 
 #include <string>

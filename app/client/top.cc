@@ -40,12 +40,12 @@ class Top {
   }
 
  private:
-  enum class Typing { nothing, filter, reason };
+  enum class Typing { nothing, filter, reason, revert };
 
   void refresh() {
     const Reply reply = admin_.ask({.path = "/v1/snapshot"});
     trouble_ = reply.ok()          ? ""
-               : reply.status == 0 ? "nobody answers at " + admin_.where() + ": " + reply.trouble
+               : reply.status == 0 ? "no answer from " + admin_.where() + ": " + reply.trouble
                                    : reply.explain();
     if (!trouble_.empty()) return;  // what was seen last stays, marked as old
     try {
@@ -55,15 +55,23 @@ class Top {
       return;
     }
     seen_ = steady_clock::now();
+    // A minute in steps of 4 s; without it there are no sparklines.
+    if (const Reply history = admin_.ask({.path = "/v1/history?seconds=60&step=4"}); history.ok())
+      add_history(view_, history.json());
+    if (detail_) {
+      const Reply one = admin_.ask({.path = "/v1/bulkheads/" + encoded(selected_name_)});
+      shown_detail_ = one.ok() ? one.json() : boost::json::value();
+      if (!one.ok()) detail_ = false;
+    }
   }
 
-  std::vector<Row> rows() {
-    std::vector<Row> shown;
-    for (const Row& row : view_.rows)
+  std::vector<BulkheadRow> rows() {
+    std::vector<BulkheadRow> shown;
+    for (const BulkheadRow& row : view_.rows)
       if (row.name.find(filter_) != std::string::npos) shown.push_back(row);
     sort_rows(shown, sort_);
     // The bulkhead stays selected, wherever it moves to; if it is gone, the place.
-    const auto same = std::ranges::find(shown, selected_name_, &Row::name);
+    const auto same = std::ranges::find(shown, selected_name_, &BulkheadRow::name);
     if (same != shown.end()) selected_ = static_cast<std::size_t>(same - shown.begin());
     selected_ = shown.empty() ? 0 : std::min(selected_, shown.size() - 1);
     if (!shown.empty()) selected_name_ = shown[selected_].name;
@@ -71,27 +79,32 @@ class Top {
   }
 
   void select(int by) {
-    const std::vector<Row> shown = rows();
+    const std::vector<BulkheadRow> shown = rows();
     if (shown.empty() || (by < 0 && selected_ == 0) || (by > 0 && selected_ + 1 == shown.size())) return;
     selected_name_ = shown[by > 0 ? selected_ + 1 : selected_ - 1].name;
   }
 
   void draw() {
     const cli::Size size = cli::terminal_size(STDOUT_FILENO);
-    const std::vector<Row> shown = rows();
+    const std::vector<BulkheadRow> shown = rows();
     const double age = std::chrono::duration<double>(steady_clock::now() - seen_).count();
     std::string text =
         cli::paint(style_, cli::Paint::bold, fmt::format(" {} {}", view_.instance, view_.version)) +
-        fmt::format("  up {:.0f} s  config: {}  sort: {}{}\n", view_.uptime, view_.config, to_string(sort_),
-                    filter_.empty() ? "" : "  filter: " + filter_);
-    text += trouble_.empty()
-                ? "\n"
-                : cli::paint(style_, cli::Paint::bold_red,
-                             fmt::format(" {:.0f} s old: {}", age, trouble_.substr(0, trouble_.find('\n')))) +
-                      "\n";
+        fmt::format("  up {}  config: {}  sort: {}{}\n", cli::span(view_.uptime), view_.config,
+                    to_string(sort_), filter_.empty() ? "" : "  filter: " + filter_);
+    std::string said =
+        trouble_.empty()
+            ? verdict_lines(style_, view_, size.columns)
+            : cli::paint(style_, cli::Paint::bold_red,
+                         fmt::format(" {:.0f} s old: {}", age, trouble_.substr(0, trouble_.find('\n')))) +
+                  "\n";
+    if (said.empty()) said = "\n";
+    text += said;
+    const auto used = static_cast<std::size_t>(std::ranges::count(said, '\n'));
+    if (detail_ && shown_detail_.is_object()) return draw_detail(text, used, size);
     const std::vector<std::string> lines = table(style_, shown, size.columns, selected_);
     const std::size_t room =
-        std::max<std::size_t>(size.rows, 6) - 5;  // head, trouble, heading, a blank, foot
+        std::max(std::size_t{size.rows}, used + 5) - used - 4;  // the verdict; head, heading, a blank, foot
     first_ = std::clamp(first_, selected_ - std::min(selected_, room - 1), selected_);
     first_ = std::min(first_, shown.size() - std::min(shown.size(), room));
     text += lines.front() + '\n';
@@ -104,19 +117,31 @@ class Top {
     screen_.draw(text);
   }
 
+  // The bulkhead that is selected, as far as the screen reaches.
+  void draw_detail(std::string text, std::size_t used, const cli::Size& size) {
+    const std::string all = detail_lines(style_, shown_detail_, size.columns);
+    std::size_t room = std::max(std::size_t{size.rows}, used + 5) - used - 3, at = 0;
+    while (room-- > 0 && at < all.size()) at = std::min(all.find('\n', at), all.size() - 1) + 1;
+    screen_.draw(text + all.substr(0, at) + "\n " + foot());
+  }
+
   std::string foot() const {
+    if (typing_ == Typing::revert)
+      return fmt::format("{}: end its overrides (Enter), or keep them (Esc); reason: {}_", target_, typed_);
     if (typing_ == Typing::filter) return "filter: " + typed_ + "_";
     if (typing_ == Typing::reason)
-      return fmt::format("{}: limit {} -> {} for 15m; reason: {}_", target_, from_, to_, typed_);
-    return message_.empty() ? "q quit  s sort  / filter  j k or arrows select  + - resize" : message_;
+      return fmt::format("{}: max_concurrent {} -> {} for 15m; reason: {}_", target_, from_, to_, typed_);
+    if (!message_.empty()) return message_;
+    return detail_ ? "Esc back  + - resize  r revert  q quit"
+                   : "q quit  Enter detail  s sort  / filter  j k or arrows select  + - resize  r revert";
   }
 
   void begin_resize(int direction) {
-    const std::vector<Row> shown = rows();
+    const std::vector<BulkheadRow> shown = rows();
     if (shown.empty()) return;
-    const Row& row = shown[selected_];
+    const BulkheadRow& row = shown[selected_];
     target_ = row.name;
-    from_ = row.limit;
+    from_ = row.max_concurrent;
     const std::uint64_t step = std::max<std::uint64_t>(1, from_ / 10);
     to_ = direction > 0 ? from_ + step : std::max<std::uint64_t>(1, from_ - std::min(from_, step));
     typing_ = Typing::reason;
@@ -126,10 +151,19 @@ class Top {
   void finish_typing() {
     if (typing_ == Typing::filter) filter_ = typed_;
     if (typing_ == Typing::reason) {
-      const boost::json::object body{{"limit", to_}, {"ttl", "15m"}, {"reason", typed_}};
+      const boost::json::object body{{"max_concurrent", to_}, {"ttl", "15m"}, {"reason", typed_}};
       const Reply reply =
           admin_.ask({"PUT", "/v1/overrides/" + encoded(target_), boost::json::serialize(body), ""});
-      message_ = reply.ok() ? fmt::format("{}: limit {} -> {}", target_, from_, to_) : reply.explain();
+      message_ =
+          reply.ok() ? fmt::format("{}: max_concurrent {} -> {}", target_, from_, to_) : reply.explain();
+      std::ranges::replace(message_, '\n', ' ');
+      refresh();
+    }
+    if (typing_ == Typing::revert) {
+      bool any = false;
+      const Reply reply = end_overrides(admin_, target_, typed_, false, any);
+      message_ =
+          !reply.ok() ? reply.explain() : target_ + (any ? ": its overrides have ended" : ": no override");
       std::ranges::replace(message_, '\n', ' ');
       refresh();
     }
@@ -170,6 +204,20 @@ class Top {
     }
     message_.clear();
     switch (key) {
+      case kEscape:  // first the detail, then the filter
+        if (!std::exchange(detail_, false)) filter_.clear();
+        break;
+      case kEnter:
+      case '\n':
+        detail_ = !detail_ && !rows().empty();
+        if (detail_) refresh();
+        break;
+      case 'r':
+        if (rows().empty()) break;
+        target_ = selected_name_;
+        typing_ = Typing::revert;
+        typed_.clear();
+        break;
       case 'q':
       case 3:  // Ctrl-C, where it comes as a key
         return false;
@@ -210,6 +258,8 @@ class Top {
   std::size_t selected_ = 0, first_ = 0;  // rows: the selected one, the topmost on the screen
   SortBy sort_ = SortBy::name;
   Typing typing_ = Typing::nothing;
+  bool detail_ = false;
+  boost::json::value shown_detail_;  // of the selected bulkhead
 };
 
 }  // namespace
@@ -222,10 +272,11 @@ int run_top(const ClientOptions& o) {
   const bool live = !o.once && !o.plain && cli::can_redraw(STDOUT_FILENO) && cli::is_terminal(STDIN_FILENO);
   const cli::Style style = o.plain ? cli::Style{} : cli::style_of(STDOUT_FILENO, !o.no_colour);
   if (live) return Top(admin, style).run();
-  std::string text;
   const std::size_t columns =
       cli::is_terminal(STDOUT_FILENO) ? cli::terminal_size(STDOUT_FILENO).columns : 200;
-  for (const std::string& line : table(style, read_view(reply.json()).rows, columns)) text += line + '\n';
+  const View view = read_view(reply.json());
+  std::string text = verdict_lines(style, view, columns);
+  for (const std::string& line : table(style, view.rows, columns)) text += line + '\n';
   return cli::say(text), 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <span>
 #include <stdexcept>
 
@@ -42,12 +43,14 @@ double quantile(const value& v, std::string_view name, std::size_t i) {
   return m->get_array()[i].to_number<double>();
 }
 
-std::string state_of(const Row& row, const value& b) {
+std::string state_of(const BulkheadRow& row, const value& b) {
   if (flag(b, "closed")) return "closed";
   if (flag(b, "draining")) return "draining";
   if (row.breaker == "open" || row.breaker == "forced_open") return "open";
+  if (const value* const fleet = member(b, "fleet"); fleet && fleet->is_object())
+    if (const std::string state = text(*fleet, "state"); state != "leased") return state;
   if (row.rejected_rate > 0) return "rejecting";
-  if (row.limit > 0 && row.in_flight >= row.limit) return "full";
+  if (row.max_concurrent > 0 && row.in_flight >= row.max_concurrent) return "full";
   if (flag(b, "shadow")) return "shadow";
   const value* const enabled = member(b, "enabled");
   if (enabled && enabled->is_bool() && !enabled->get_bool()) return "disabled";
@@ -74,27 +77,31 @@ std::string override_of(const value& b) {
     out += field == "drain"
                ? "drain"
                : fmt::format("{} {}->{}", field, from ? shown(*from) : "?", to ? shown(*to) : "?");
-    out += fmt::format(
-        ", {}, {} left", text(o, "by"),
-        left >= 90 ? fmt::format("{:.0f}m", left / 60) : fmt::format("{:.0f}s", std::max(0.0, left)));
+    out += fmt::format(", {}, {} left", text(o, "by"), cli::span(left));
   }
   return out;
 }
 
-Row read_row(const value& b) {
-  Row row;
+BulkheadRow read_row(const value& b) {
+  BulkheadRow row;
   row.name = text(b, "name");
   row.criticality = text(b, "criticality");
   row.in_flight = whole(b, "in_flight");
-  row.limit = whole(b, "limit");
-  row.configured_limit = whole(b, "configured_limit");
-  row.waiting = whole(b, "queue");
-  row.max_queue = whole(b, "queue_limit");
+  row.max_concurrent = whole(b, "max_concurrent");
+  row.configured_max_concurrent = whole(b, "configured_max_concurrent");
+  row.waiting = whole(b, "waiting");
+  row.max_queue = whole(b, "max_queue");
   row.rate = real(b, "rate");
   row.rejected_rate = real(b, "rejected_rate");
   row.wait_p99 = quantile(b, "wait", 2);
   row.service_p50 = quantile(b, "service", 0);
   row.service_p99 = quantile(b, "service", 2);
+  row.since = real(b, "since");
+  row.nested = flag(b, "nested");
+  if (const value* const minute = member(b, "last_minute"); minute && minute->is_object()) {
+    row.minute_calls = real(*minute, "calls");
+    row.minute_rejected = real(*minute, "rejected");
+  }
   if (const value* const total = member(b, "total")) row.rejected = whole(*total, "rejected");
   if (const value* const breaker = member(b, "breaker"); breaker && breaker->is_object()) {
     row.has_breaker = true;
@@ -130,6 +137,13 @@ PoolRow read_pool(const value& p) {
           .oldest_use = measured("oldest_use")};
 }
 
+std::string clock_time(double unix_time) {  // local
+  const auto whole = static_cast<std::time_t>(unix_time);
+  std::tm local{};
+  ::localtime_r(&whole, &local);
+  return fmt::format("{:02}:{:02}:{:02}", local.tm_hour, local.tm_min, local.tm_sec);
+}
+
 std::string seconds(const cli::Style& style, double s) {
   return s < 0 ? "-" : cli::duration(style, static_cast<std::uint64_t>(s * 1e9));
 }
@@ -140,15 +154,23 @@ struct Column {
   bool left;
   int dropped;  // when it gets narrow: 1 goes first, 0 never
 };
-constexpr Column kColumns[] = {{"BULKHEAD", 8, true, 0}, {"STATE", 9, true, 0},  {"", 10, true, 4},
-                               {"RUNNING", 9, false, 0}, {"LINE", 8, false, 8},  {"CALLS/S", 8, false, 7},
-                               {"REJ/S", 7, false, 9},   {"REJ %", 6, false, 3}, {"WAIT P99", 9, false, 2},
-                               {"P50", 8, false, 2},     {"P99", 8, false, 6},   {"BREAKER", 13, true, 1},
+constexpr Column kColumns[] = {{"BULKHEAD", 8, true, 0},  {"STATE", 9, true, 0},
+                               {"", 10, true, 1},         {"RUNNING", 9, false, 0},
+                               {"LINE", 8, false, 8},     {"CALLS/S", 8, false, 7},
+                               {"REJ/S", 7, false, 9},    {"REJ 1MIN", 8, false, 5},
+                               {"SINCE", 8, true, 4},     {"WAIT P99", 9, false, 3},
+                               {"P50", 8, false, 1},      {"P99", 8, false, 6},
+                               {"BREAKER", 13, true, 10}, {"LAST MINUTE", 15, true, 4},
                                {"OVERRIDE", 24, true, 5}};  // the last one gets what is left
+constexpr std::size_t kBreakerColumn = 12, kHistoryColumn = 13, kOverrideColumn = 14;
 constexpr Column kPoolColumns[] = {
     {"POOL", 8, true, 0},      {"KIND", 9, true, 3},      {"IN USE", 9, false, 0},
     {"IDLE", 6, false, 4},     {"OPENING", 8, false, 1},  {"WAITING", 8, false, 5},
     {"FAILURES", 9, false, 6}, {"WAIT P99", 9, false, 2}, {"OLDEST USE", 11, false, 1}};
+
+constexpr Column kBudgetColumns[] = {{"BUDGET", 8, true, 0},   {"", 10, true, 3},
+                                     {"IN USE", 17, false, 0}, {"CALLS", 6, false, 2},
+                                     {"WAITING", 8, false, 5}, {"REJECTED", 9, false, 4}};
 
 // Columns side by side: the first as wide as its names, the others as far as there is room for them.
 class Layout {
@@ -162,7 +184,7 @@ class Layout {
   }
   void drop(std::size_t column) { widths_[column] = 0; }
   void fit() {
-    for (int drop = 1; drop <= 9 && total() > room_; ++drop)
+    for (int drop = 1; drop <= 10 && total() > room_; ++drop)
       for (std::size_t i = 0; i < widths_.size(); ++i)
         if (columns_[i].dropped == drop) widths_[i] = 0;
     if (total() > room_) widths_[0] -= std::min(widths_[0] - columns_[0].width, total() - room_);
@@ -213,6 +235,10 @@ View read_view(const value& snapshot) {
   view.instance = text(snapshot, "instance");
   view.version = text(snapshot, "version");
   view.uptime = real(snapshot, "uptime");
+  if (const value* const verdict = member(snapshot, "verdict")) {
+    view.verdict = text(*verdict, "sentence");
+    view.severity = text(*verdict, "severity");
+  }
   if (const value* const config = member(snapshot, "config")) {
     view.config = text(*config, "state");
     view.file = text(*config, "file");
@@ -222,19 +248,68 @@ View read_view(const value& snapshot) {
   const value* const bulkheads = member(snapshot, "bulkheads");
   if (!bulkheads || !bulkheads->is_array())
     throw std::runtime_error("it has no list of bulkheads; is that a control plane?");
-  for (const value& b : bulkheads->get_array()) view.rows.push_back(read_row(b));
+  for (const value& b : bulkheads->get_array()) {
+    view.rows.push_back(read_row(b));
+    if (const value* const list = member(b, "budgets"); list && list->is_array())
+      for (const value& one : list->get_array())
+        view.budgets.push_back({.name = text(b, "name") + "/" + text(one, "name"),
+                                .in_use = whole(one, "in_use"),
+                                .max = whole(one, "max"),
+                                .calls = whole(one, "calls"),
+                                .waiting = whole(one, "waiting"),
+                                .rejected = whole(one, "rejected")});
+  }
   if (const value* const list = member(snapshot, "pools"); list && list->is_array())
     for (const value& p : list->get_array()) view.pools.push_back(read_pool(p));
   return view;
 }
 
-std::string_view to_string(SortBy sort) noexcept {
-  constexpr std::string_view names[] = {"name", "utilization", "rejected", "calls", "wait"};
-  return names[static_cast<std::size_t>(sort)];
+void add_history(View& view, const value& history) {
+  const value* const list = member(history, "bulkheads");
+  if (!list || !list->is_array()) return;
+  for (const value& b : list->get_array()) {
+    const auto row = std::ranges::find(view.rows, text(b, "name"), &BulkheadRow::name);
+    const value* const used = member(b, "in_flight");
+    if (row == view.rows.end() || !used || !used->is_array()) continue;
+    row->history.clear();
+    // max_concurrent is given where it changes: [bucket, value].
+    const value* const limits = member(b, "max_concurrent");
+    std::size_t next = 0;
+    double limit = 0;
+    for (std::size_t i = 0; i < used->get_array().size(); ++i) {
+      if (limits && limits->is_array())
+        for (const auto& changes = limits->get_array();
+             next < changes.size() && changes[next].at(0).to_number<std::size_t>() <= i; ++next)
+          limit = changes[next].at(1).to_number<double>();
+      const value& v = used->get_array()[i];
+      row->history.push_back(!v.is_number() || limit <= 0 ? -1 : v.to_number<double>() / limit);
+    }
+  }
 }
 
-void sort_rows(std::vector<Row>& rows, SortBy sort) {
-  const auto key = [sort](const Row& row) {
+std::string verdict_lines(const cli::Style& style, const View& view, std::size_t columns) {
+  if (view.verdict.empty()) return "";
+  const Paint paint = view.severity == "critical"  ? Paint::bold_red
+                      : view.severity == "warning" ? Paint::yellow
+                      : view.severity == "ok"      ? Paint::green
+                                                   : Paint::none;
+  std::string out;
+  const std::string wrapped = cli::wrap(view.verdict, columns);
+  for (std::size_t at = 0; at < wrapped.size();) {  // each line has its own colour codes
+    const std::size_t end = std::min(wrapped.find('\n', at), wrapped.size());
+    out += cli::paint(style, paint, wrapped.substr(at, end - at)) + '\n';
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string_view to_string(SortBy sort) noexcept {
+  constexpr std::string_view kNames[] = {"name", "utilization", "rejected", "calls", "wait"};
+  return kNames[static_cast<std::size_t>(sort)];
+}
+
+void sort_rows(std::vector<BulkheadRow>& rows, SortBy sort) {
+  const auto key = [sort](const BulkheadRow& row) {
     switch (sort) {
       case SortBy::utilization:
         return row.utilization();
@@ -249,38 +324,59 @@ void sort_rows(std::vector<Row>& rows, SortBy sort) {
     }
     return 0.0;
   };
-  std::ranges::sort(
-      rows, [&](const Row& a, const Row& b) { return key(a) != key(b) ? key(a) > key(b) : a.name < b.name; });
+  std::ranges::sort(rows, [&](const BulkheadRow& a, const BulkheadRow& b) {
+    return key(a) != key(b) ? key(a) > key(b) : a.name < b.name;
+  });
 }
 
-std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& rows, std::size_t columns,
-                               std::size_t selected) {
+std::vector<std::string> table(const cli::Style& style, const std::vector<BulkheadRow>& rows,
+                               std::size_t columns, std::size_t selected) {
   Layout layout(kColumns, columns);
-  for (const Row& row : rows) layout.name(row.name);
-  if (std::ranges::all_of(rows, [](const Row& row) { return row.override.empty(); })) layout.drop(12);
-  if (std::ranges::none_of(rows, &Row::has_breaker)) layout.drop(11);
+  for (const BulkheadRow& row : rows) layout.name(row.name);
+  if (std::ranges::all_of(rows, [](const BulkheadRow& row) { return row.override.empty(); }))
+    layout.drop(kOverrideColumn);
+  if (std::ranges::none_of(rows, &BulkheadRow::has_breaker)) layout.drop(kBreakerColumn);
+  if (std::ranges::all_of(rows, [](const BulkheadRow& row) { return row.history.empty(); }))
+    layout.drop(kHistoryColumn);
   layout.fit();
   layout.widen_last();
   std::vector<std::string> lines{cli::paint(style, Paint::bold, layout.heading())};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Row& r = rows[i];
+    const BulkheadRow& r = rows[i];
     const Paint load = r.utilization() >= 1     ? Paint::red
                        : r.utilization() >= 0.8 ? Paint::yellow
                                                 : Paint::green;
-    std::string text =
-        layout.line({cli::paint(style, r.criticality == "critical" ? Paint::bold : Paint::none, r.name),
-                     cli::paint(style, state_paint(r.state), r.state),
-                     cli::paint(style, load, cli::bar(style, std::min(1.0, r.utilization()), 10)),
-                     fmt::format("{}/{}", r.in_flight, r.limit), fmt::format("{}/{}", r.waiting, r.max_queue),
-                     fmt::format("{:.1f}", r.rate),
-                     cli::paint(style, r.rejected_rate > 0 ? Paint::red : Paint::dim,
-                                fmt::format("{:.1f}", r.rejected_rate)),
-                     fmt::format("{:.1f}", 100 * r.rejected_share()), seconds(style, r.wait_p99),
-                     seconds(style, r.service_p50), seconds(style, r.service_p99),
-                     r.breaker.empty() ? "-" : r.breaker, cli::paint(style, Paint::yellow, r.override)});
+    std::string text = layout.line(
+        {cli::paint(style, r.criticality == "critical" ? Paint::bold : Paint::none, r.name),
+         cli::paint(style, state_paint(r.state), r.state),
+         cli::paint(style, load, cli::bar(style, std::min(1.0, r.utilization()), 10)),
+         fmt::format("{}/{}", r.in_flight, r.max_concurrent), fmt::format("{}/{}", r.waiting, r.max_queue),
+         fmt::format("{:.1f}", r.rate),
+         cli::paint(style, r.rejected_rate > 0 ? Paint::red : Paint::dim,
+                    fmt::format("{:.1f}", r.rejected_rate)),
+         cli::percent(r.minute_share()), r.since > 0 ? clock_time(r.since) : "-", seconds(style, r.wait_p99),
+         seconds(style, r.service_p50), seconds(style, r.service_p99), r.breaker.empty() ? "-" : r.breaker,
+         cli::sparkline(style, r.history, 1), cli::paint(style, Paint::yellow, r.override)});
     if (i == selected)
       text = (style.colour ? cli::paint(style, Paint::inverse, ">") : std::string(">")) + text.substr(1);
     lines.push_back(std::move(text));
+  }
+  return lines;
+}
+
+std::vector<std::string> budget_table(const cli::Style& style, const std::vector<BudgetRow>& budgets,
+                                      std::size_t columns) {
+  if (budgets.empty()) return {};
+  Layout layout(kBudgetColumns, columns);
+  for (const BudgetRow& b : budgets) layout.name(b.name);
+  layout.fit();
+  std::vector<std::string> lines{"", cli::paint(style, Paint::bold, layout.heading())};
+  for (const BudgetRow& b : budgets) {
+    const double used = b.max > 0 ? static_cast<double>(b.in_use) / static_cast<double>(b.max) : 0;
+    const Paint load = used >= 1 ? Paint::red : used >= 0.8 ? Paint::yellow : Paint::green;
+    lines.push_back(layout.line({b.name, cli::paint(style, load, cli::bar(style, std::min(1.0, used), 10)),
+                                 fmt::format("{}/{}", b.in_use, b.max), std::to_string(b.calls),
+                                 std::to_string(b.waiting), std::to_string(b.rejected)}));
   }
   return lines;
 }

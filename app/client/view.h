@@ -1,4 +1,4 @@
-// view.h - a snapshot of the control plane, as rows for people.
+// view.h - a snapshot of the control plane as the rows of a table.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -11,46 +11,65 @@
 
 namespace bulkhead::client {
 
-struct Row {
+struct BulkheadRow {
   std::string name, state, criticality, breaker, override, top_reason;
-  std::uint64_t in_flight = 0, limit = 0, configured_limit = 0, waiting = 0, max_queue = 0, rejected = 0;
+  std::uint64_t in_flight = 0, max_concurrent = 0, configured_max_concurrent = 0, waiting = 0, max_queue = 0,
+                rejected = 0;
   double rate = 0, rejected_rate = 0, wait_p99 = -1, service_p50 = -1,
-         service_p99 = -1;  // seconds; -1: nothing measured
-  bool has_breaker = false;
+         service_p99 = -1;                       // seconds; -1: nothing measured
+  double minute_calls = 0, minute_rejected = 0;  // of the last minute
+  double since = 0;                              // Unix time of the begin of its trouble; 0: none
+  bool has_breaker = false, nested = false;
+  std::vector<double>
+      history;  // in flight of max_concurrent over the last minute, the newest last; -1: unknown
 
   double utilization() const noexcept {
-    return limit == 0 ? 0 : static_cast<double>(in_flight) / static_cast<double>(limit);
+    return max_concurrent == 0 ? 0 : static_cast<double>(in_flight) / static_cast<double>(max_concurrent);
   }
   double rejected_share() const noexcept { return rate > 0 ? rejected_rate / rate : 0; }
+  double minute_share() const noexcept { return minute_calls > 0 ? minute_rejected / minute_calls : 0; }
 };
 
-// A pool of connections, or of other things.
+// A resource pool.
 struct PoolRow {
-  std::string name, kind, failing;  // failing: why; empty: it is not
+  std::string name, kind, failing;  // failing: the error; empty: none
   std::uint64_t used = 0, idle = 0, opening = 0, max = 0, waiting = 0, timeouts = 0, open_failures = 0;
   double wait_p99 = -1, oldest_use = -1;  // seconds; -1: nothing measured
 };
 
-struct View {
-  std::string instance, version, config, file, error;
-  double uptime = 0;
-  std::vector<Row> rows;
-  std::vector<PoolRow> pools;
+struct BudgetRow {
+  std::string name;  // bulkhead/budget
+  std::uint64_t in_use = 0, max = 0, calls = 0, waiting = 0, rejected = 0;
 };
 
-// Throws std::runtime_error if it is no snapshot of a control plane.
+struct View {
+  std::string instance, version, config, file, error;
+  std::string verdict, severity;  // one sentence; ok, note, warning or critical
+  double uptime = 0;
+  std::vector<BulkheadRow> rows;
+  std::vector<PoolRow> pools;
+  std::vector<BudgetRow> budgets;
+};
+
+// Throws std::runtime_error if the value is not a snapshot of a control plane.
 View read_view(const boost::json::value& snapshot);
+// Adds the last minute of /v1/history to the rows.
+void add_history(View& view, const boost::json::value& history);
+// The verdict in lines of at most `columns`, in the colour of its severity; empty: the server has none.
+std::string verdict_lines(const cli::Style& style, const View& view, std::size_t columns);
 
 enum class SortBy : std::uint8_t { name, utilization, rejected, rate, wait };
 inline constexpr std::size_t kSorts = 5;
 std::string_view to_string(SortBy sort) noexcept;
-void sort_rows(std::vector<Row>& rows, SortBy sort);
+void sort_rows(std::vector<BulkheadRow>& rows, SortBy sort);
 
 // Heading and one line for each row, at most `columns` wide. `selected` is marked; npos: none.
-std::vector<std::string> table(const cli::Style& style, const std::vector<Row>& rows, std::size_t columns,
-                               std::size_t selected = std::string::npos);
+std::vector<std::string> table(const cli::Style& style, const std::vector<BulkheadRow>& rows,
+                               std::size_t columns, std::size_t selected = std::string::npos);
 
-// Nothing if there is no pool. Why one fails is told in full, however wide that is.
+// Empty without pools. The error of a failing pool is printed in full, however wide.
+std::vector<std::string> budget_table(const cli::Style& style, const std::vector<BudgetRow>& budgets,
+                                      std::size_t columns);
 std::vector<std::string> pool_table(const cli::Style& style, const std::vector<PoolRow>& pools,
                                     std::size_t columns);
 

@@ -18,9 +18,9 @@ namespace bulkhead::config {
 namespace {
 
 constexpr const char* kAbout =
-    "The variables that can stand above a file\n"
+    "List the environment variables for the settings of a file\n"
     "\n"
-    "Such a variable stands above the file, and below an option and bulkhead set.\n"
+    "A variable replaces the value of the file; options and bulkhead set replace both.\n"
     "\n"
     "Examples:\n"
     "  bulkhead env bulkhead.yaml\n"
@@ -40,7 +40,8 @@ int run(const std::string& path, bool as_json) {
     if (as_json)
       json.open().field("name", v.name).field("value", v.value).field("set", set).close();
     else
-      fmt::print("{}={}{}\n", v.name, v.value, set ? "  # from the environment" : "");
+      fmt::print("{}={}{}\n", v.name, v.value == "\"\"" ? "" : v.value,
+                 set ? "  # from the environment" : "");
   }
   if (as_json) cli::say(json.close().close().text());
   return 0;
@@ -73,8 +74,7 @@ std::function<int()> add_env(CLI::App& app) {
   };
   const auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("env", kAbout);
-  command->add_option("FILE", o->file, "Whose settings; without one, those of the control plane")
-      ->type_name("");
+  command->add_option("FILE", o->file, "The configuration file; without it: only control")->type_name("");
   command->add_flag("--json", o->json, "Print one JSON document and nothing else");
   return [o] { return run(o->file, o->json); };
 }

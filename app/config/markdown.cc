@@ -3,6 +3,7 @@
 #include "app/config/commands.h"
 #include "app/config/reasons.h"
 #include "app/config/words.h"
+#include "app/gateway/gateway.h"
 #include "config/lint.h"
 
 namespace bulkhead::config {
@@ -12,7 +13,10 @@ constexpr std::string_view kIntroduction = R"(# The configuration file
 
 <!-- Made by `bulkhead explain --markdown` from the settings table; a test compares the two. Change src/config/settings.cc and policy_settings.cc instead. -->
 
-One file says which bulkheads there are. [`examples/bulkhead.yaml`](../../examples/bulkhead.yaml) is a commented one; the shortest:
+For people who write or review the configuration file of a service. After reading this page you can write the file, check it, and look up every
+setting, lint rule and rejection reason.
+
+The file defines the bulkheads. [`examples/bulkhead.yaml`](../../examples/bulkhead.yaml) is a commented example; the shortest file:
 
 ```yaml
 version: 1
@@ -21,13 +25,13 @@ bulkheads:
     max_concurrent: 20
 ```
 
-`bulkhead check FILE` says everything that is wrong in it, at once; `bulkhead explain SETTING` says what a setting means. For completion in an
-editor, let the file begin with `# yaml-language-server: $schema=bulkhead.schema.json`; [the schema](bulkhead.schema.json) is also what
+`bulkhead check FILE` reports all errors of a file at once; `bulkhead explain SETTING` describes a setting. For completion in an editor, start the
+file with `# yaml-language-server: $schema=bulkhead.schema.json`; [the schema](bulkhead.schema.json) is also what
 `bulkhead explain --schema` prints.
 
 ## Rules
 
-The file is YAML, of which JSON is a part, and strict, so that it means the same to every reader:
+The file is YAML or JSON. Its rules are strict, so that no value can be misread:
 
 - A key given twice, a setting that does not exist, or one that has no effect where it stands is an error.
 - Durations and sizes have units: `250ms`, `1m30s`, `64KiB`. Shares are `20%` or `0.2`.
@@ -36,9 +40,9 @@ The file is YAML, of which JSON is a part, and strict, so that it means the same
   levels at most.
 - Names begin with a letter and consist of letters, digits, `-` and `_`.
 
-A bulkhead that names a `type` begins as a copy of it; its own settings replace single ones, inside `breaker`, `rate_limit`, `adaptive` and `pool` too,
-and `breaker: none` takes one away. The types `database` (20 at once, 50 in line, 5 s of waiting), `external-api` (10, 20, 10 s) and `cache` (50, 100,
-1 s) are built in and can be defined anew.
+A bulkhead with a `type` starts as a copy of the type; its own settings replace single ones, also inside `breaker`, `rate_limit`, `budgets`, `adaptive` and `pool`,
+and `breaker: none` removes the breaker. The types `database` (20 at once, 50 in line, 5 s of waiting), `external-api` (10, 20, 10 s) and `cache` (50, 100,
+1 s) are built in and can be redefined.
 
 A problem is reported as `file:line:column: path: problem`, with the line, a caret and a hint:
 
@@ -52,18 +56,18 @@ bulkhead.yaml:5:15: bulkheads.payments.max_wait: "200" has no unit
 `bulkhead check --json` gives the same as `{"file", "ok", "strict", "errors", "warnings", "problems": [{"severity", "line", "column", "path", "message",
 "hint", "rule", "source"}], "series"}`. Exit codes: 0 good, 1 the file cannot be read, 2 wrong usage, 3 errors (with `--strict` also warnings).
 
-`series` is how many series one scrape of `/metrics` will be, counted on a page of these bulkheads; `check` says so too, and warns above 10 000.
+`series` is the number of series of one scrape of `/metrics` with these bulkheads. `check` prints it, and warns above 10 000.
 
 ## The environment
 
-A variable stands above the file: `BULKHEAD_`, then the path in capitals, with `__` for each dot and `_` for `-`. So `BULKHEAD_CONTROL__LISTEN=127.0.0.1:9999` is `control.listen`, and
-`BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=5` is `bulkheads.external-api.max_queue`. Values are read and checked as in the file. Lists and names of other things cannot be given, nor
-what the file does not have, but for the control plane. `bulkhead env FILE` lists what can be, with its present value. A `BULKHEAD_` variable that stands for nothing is an error, except
-`BULKHEAD_ADMIN` and `BULKHEAD_TOKEN`, and what Kubernetes makes for a service called bulkhead.
+A variable replaces a value of the file. Its name is `BULKHEAD_`, then the path in capitals, with `__` for each dot and `_` for `-`. So `BULKHEAD_CONTROL__LISTEN=127.0.0.1:9999` is `control.listen`, and
+`BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=5` is `bulkheads.external-api.max_queue`. Values are read and checked as in the file. A variable cannot set
+a list, add a name, or set a value that the file does not have, except for the control plane. `bulkhead env FILE` lists the possible variables with their present values. A `BULKHEAD_`
+variable that names no setting is an error, except `BULKHEAD_ADMIN`, `BULKHEAD_TOKEN` and the variables that Kubernetes creates for a service called bulkhead.
 
 From weak to strong: default, type, file, environment, command line (`--listen`, `--unix-socket`), override at run time.
 
-In the tables, *live* settings take effect when the file is loaded anew; the others need a restart.
+In the tables, *live* settings take effect when the file is reloaded; the others need a restart.
 )";
 
 // A | would end the cell.
@@ -75,9 +79,9 @@ std::string cell(std::string_view text) {
 
 std::string code(std::string_view text) { return text.empty() ? "" : fmt::format("`{}`", cell(text)); }
 
-std::string table(const Section& section, std::span<const Row> rows) {
+std::string table(const Section& section, std::span<const SettingRow> rows) {
   std::string text = "\n| setting | values | default | live | |\n|---|---|---|---|---|\n";
-  for (const Row& row : rows) {
+  for (const SettingRow& row : rows) {
     const std::string standard_text = row.required ? "required" : code(standard(row, section));
     text += fmt::format("| `{}` | {} | {} | {} | {} Example: `{}` |\n", row.name, cell(values_words(row)),
                         standard_text, row.live ? "yes" : "restart", cell(row.says), cell(row.example));
@@ -86,9 +90,10 @@ std::string table(const Section& section, std::span<const Row> rows) {
 }
 
 void add_sections(std::string& text, const std::string& prefix, const Section& section) {
-  for (const Row& row : section.rows) {
-    if (row.kind != Kind::section) continue;
-    const std::string path = prefix.empty() ? std::string(row.name) : prefix + "." + std::string(row.name);
+  for (const SettingRow& row : section.rows) {
+    if (row.kind != Kind::section && row.kind != Kind::map) continue;
+    const std::string name = std::string(row.name) + (row.kind == Kind::map ? ".NAME" : "");
+    const std::string path = prefix.empty() ? name : prefix + "." + name;
     text +=
         fmt::format("\n### `{}`\n\n{}\n{}", path, row.section->says, table(*row.section, row.section->rows));
     add_sections(text, path, *row.section);
@@ -99,12 +104,12 @@ void add_sections(std::string& text, const std::string& prefix, const Section& s
 
 std::string markdown_text() {
   std::string text(kIntroduction);
-  const Section& root = root_section();
+  const Section& root = gateway::root();
   text += "\n## The file\n" + table(root, root.rows);
   text += fmt::format("\n## Bulkhead settings\n\nIn each of `types`, `bulkheads` and `tenants`.\n{}",
                       table(common_section(), common_section().rows));
   add_sections(text, "", common_section());
-  for (const Row& row : root.rows) {
+  for (const SettingRow& row : root.rows) {
     if (!row.section || row.section->rows.empty()) continue;
     const bool map = row.kind == Kind::map;
     text += fmt::format("\n## `{}{}`\n\n{}{}\n{}", row.name, map ? ".NAME" : "", row.section->says,
@@ -113,9 +118,9 @@ std::string markdown_text() {
     add_sections(text, std::string(row.name) + (map ? ".NAME" : ""), *row.section);
   }
   text +=
-      "\n## Lint rules\n\n`bulkhead check` warns of what is allowed and yet known to hurt. `lint_allow: "
-      "[rule]`, in a bulkhead, a group, a "
-      "resource or at\nthe top, says that it is on purpose.\n\n| rule | finds | why it hurts | fix "
+      "\n## Lint rules\n\n`bulkhead check` warns of values that are allowed but known to cause trouble. "
+      "`lint_allow: [rule]` in a bulkhead, a group, a "
+      "resource or at\nthe top turns a rule off there.\n\n| rule | finds | why it matters | fix "
       "|\n|---|---|---|---|\n";
   for (const Rule& r : rules())
     text += fmt::format("| `{}` | {} | {} | {} |\n", r.name, cell(r.what), cell(r.why), cell(r.fix));

@@ -6,33 +6,43 @@ namespace bulkhead::config {
 namespace {
 
 constexpr ReasonText kTexts[] = {
-    {Reason::concurrency_limit, "All places are taken, and this call does not wait in line.",
-     "Look whether the dependency is slow (service times) or the load has grown. If both are as they should "
-     "be, raise "
-     "max_concurrent, or give a max_queue."},
-    {Reason::queue_limit, "All places are taken, and the line is full.",
-     "The same: slow dependency, more load, or too small. A longer line helps only against short bursts."},
-    {Reason::timeout, "It waited max_wait in line, or ran longer than execution_timeout.",
-     "In line: too few places for the load, see queue_limit. Running: the dependency is slow, or "
-     "execution_timeout is "
-     "below its p99.9."},
-    {Reason::cancelled, "Its caller gave up while it waited.",
-     "Nothing here: look at the caller's timeout, which may be shorter than max_wait."},
-    {Reason::shutdown, "The bulkhead is closed: the process ends, or somebody has drained it.",
-     "Expected during a deployment; otherwise see who closed it."},
-    {Reason::evicted, "It gave its place in a full line to a call of a higher priority.",
-     "Overload, and the priorities do what they are for. See queue_limit."},
-    {Reason::deadline, "Its deadline had passed, or would have passed before its turn.",
-     "The caller brought too little time, or the line is too long for it: shorten max_queue or raise "
-     "max_concurrent."},
-    {Reason::breaker_open, "The breaker is open: lately too many calls failed or were slow.",
+    {Reason::concurrency_limit, "max_concurrent calls are in flight, and this call may not wait.",
+     "Check whether the dependency is slow (service times) or the load has grown. If neither is the case, "
+     "raise max_concurrent, or set max_queue."},
+    {Reason::queue_limit, "max_concurrent calls are in flight, and max_queue calls wait.",
+     "As concurrency_limit: a slow dependency, more load, or max_concurrent is too low. A longer queue helps "
+     "only in short bursts."},
+    {Reason::timeout, "The call waited max_wait in the queue.",
+     "max_concurrent is too low for the load: see queue_limit."},
+    {Reason::cancelled, "The caller cancelled the call while it waited.",
+     "Nothing to do here. Check the timeout of the caller: it may be shorter than max_wait."},
+    {Reason::shutdown, "The bulkhead is closed: the process is stopping, or the bulkhead was removed.",
+     "Expected during a deployment. Otherwise find out what closed it."},
+    {Reason::evicted, "The queue was full, and a call of a higher priority took the place of this one.",
+     "This is how priorities work during an overload. See queue_limit."},
+    {Reason::deadline, "The deadline of the call had passed, or would have passed before its turn.",
+     "The deadline is too short, or the queue is too long for it: lower max_queue or raise max_concurrent."},
+    {Reason::breaker_open, "The breaker is open: too many recent calls failed or were slow.",
      "Repair the dependency. The breaker probes by itself every open_for and closes when probes succeed."},
     {Reason::rate_limit, "More calls began than rate_limit allows.",
-     "If the dependency allows more, raise rate or burst. Otherwise the caller should come back after "
+     "If the dependency allows more, raise rate or burst. Otherwise the caller should try again after "
      "retry_after."},
-    {Reason::tenant_limit, "There are max_tenants tenants already, and at_bound is reject.",
-     "Raise max_tenants, or choose at_bound: overflow. A storm of unknown ids is an attack: look where they "
-     "come from."},
+    {Reason::tenant_limit, "There are already max_tenants tenants, and at_bound is reject.",
+     "Raise max_tenants, or choose at_bound: overflow. Many unknown ids can be an attack: find out where "
+     "they come from."},
+    {Reason::draining, "An operator drains the bulkhead for maintenance.",
+     "bulkhead events and GET /v1/audit show the operator and the reason. bulkhead drain NAME --resume "
+     "admits calls again."},
+    {Reason::budget_limit,
+     "A budget of the bulkhead has too few units left, and the call may not wait or has waited max_wait; or "
+     "the call "
+     "names a budget that does not exist, or more units than per_call_max.",
+     "The message names the budget and the numbers. Check whether calls settle what they do not use, and "
+     "whether their "
+     "estimates are too high; else raise max of the budget, if the dependency allows it."},
+    {Reason::execution_timeout,
+     "The call was admitted and ran longer than execution_timeout, or past its deadline.",
+     "The dependency is slow, or execution_timeout is below its p99.9."},
 };
 static_assert(std::size(kTexts) == bulkhead::kReasons);
 

@@ -3,6 +3,7 @@
 
 #include "app/cli/json.h"
 #include "app/config/commands.h"
+#include "app/gateway/gateway.h"
 #include "config/settings.h"
 
 namespace bulkhead::config {
@@ -16,13 +17,13 @@ constexpr std::string_view kDuration = "^([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h|
 constexpr std::string_view kDurationOrForever = "^([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h|d))+$|^forever$";
 constexpr std::string_view kSize = "^[0-9]+([.][0-9]+)?(B|KiB|MiB|GiB|kB|MB|GB)$";
 
-void add_bounds(JsonWriter& json, const Row& row) {
+void add_bounds(JsonWriter& json, const SettingRow& row) {
   if (row.low == row.high && row.high == 0) return;
   json.field(row.above ? "exclusiveMinimum" : "minimum", row.low);
   json.field(row.below ? "exclusiveMaximum" : "maximum", row.high);
 }
 
-void add_words(JsonWriter& json, const Row& row) {
+void add_words(JsonWriter& json, const SettingRow& row) {
   json.list("enum");
   for (const std::string_view word : row.words) json.field("", word);
   json.close();
@@ -33,7 +34,7 @@ void add_pattern(JsonWriter& json, std::string_view pattern) {
 }
 
 // "x: 5" or "x: 20%".
-void add_number_or_percent(JsonWriter& json, const Row& row, std::string_view type) {
+void add_number_or_percent(JsonWriter& json, const SettingRow& row, std::string_view type) {
   json.list("anyOf").open().field("type", type);
   if (row.kind == Kind::share)
     add_bounds(json, row);
@@ -48,7 +49,7 @@ void add_ref(JsonWriter& json, const Section& section) {
   json.field("$ref", std::string("#/$defs/").append(section.name));
 }
 
-void add_type(JsonWriter& json, const Row& row) {
+void add_type(JsonWriter& json, const SettingRow& row) {
   switch (row.kind) {
     case Kind::count:
       json.field("type", "integer");
@@ -105,7 +106,7 @@ void add_type(JsonWriter& json, const Row& row) {
 }
 
 // A default as JSON: what is no number, flag or list there is text.
-void add_default(JsonWriter& json, const Row& row, const Section& section) {
+void add_default(JsonWriter& json, const SettingRow& row, const Section& section) {
   const std::string text = standard(row, section);
   if (text.empty()) return;
   if (row.kind == Kind::count || row.kind == Kind::number) {
@@ -126,7 +127,7 @@ void add_section(JsonWriter& json, const Section& section, bool inherited) {
   json.field("type", "object").field("description", section.says).field("additionalProperties", false);
   std::vector<std::string_view> required;
   json.open("properties");
-  for (const Row* row : rows_of(section)) {
+  for (const SettingRow* row : rows_of(section)) {
     json.open(row->name).field("description", row->says);
     add_type(json, *row);
     add_default(json, *row, section);
@@ -146,7 +147,7 @@ struct Definition {
 };
 
 void collect(std::vector<Definition>& all, const Section& section, bool inherited) {
-  for (const Row* row : rows_of(section)) {
+  for (const SettingRow* row : rows_of(section)) {
     if (!row->section) continue;
     bool known = false;
     for (const Definition& d : all) known = known || d.section == row->section;
@@ -161,13 +162,13 @@ void collect(std::vector<Definition>& all, const Section& section, bool inherite
 
 std::string schema_text() {
   std::vector<Definition> definitions;
-  collect(definitions, root_section(), false);
+  collect(definitions, gateway::root(), false);
   JsonWriter json;
   json.open()
       .field("$schema", "https://json-schema.org/draft/2020-12/schema")
       .field("$id", "https://bulkhead.invalid/bulkhead.schema.json")
       .field("title", "Bulkhead configuration");
-  add_section(json, root_section(), false);
+  add_section(json, gateway::root(), false);
   json.open("$defs");
   for (const Definition& d : definitions) {
     json.open(d.section->name);

@@ -14,6 +14,7 @@ void trim(BulkheadOptions& o) {
   o.pool.min_threads = 0;
   o.track_holders = false;
   o.flow_queues = 0;
+  o.scope = Scope::process;
 }
 
 }  // namespace

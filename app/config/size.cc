@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -9,7 +8,9 @@
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
 #include "app/cli/terminal.h"
+#include "app/config/arguments.h"
 #include "app/config/commands.h"
+#include "base/text.h"
 #include "config/sizing.h"
 #include "config/values.h"
 
@@ -19,15 +20,15 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr const char* kAbout =
-    "How large a bulkhead should be, with the arithmetic\n"
+    "Compute the size of a bulkhead, with the arithmetic\n"
     "\n"
     "Examples:\n"
     "  bulkhead size --rate 200 --latency 50ms --tolerated-wait 100ms\n"
     "  bulkhead size ... --p99                     the wait to expect (Erlang C)\n"
-    "  bulkhead size ... --p99 20ms                as many places as keep it\n"
+    "  bulkhead size ... --p99 20ms                raise max_concurrent to keep it\n"
     "  bulkhead size ... --yaml | bulkhead check -\n"
     "\n"
-    "docs/operate/sizing.md has the reasons.";
+    "docs/operate/sizing.md explains the formulas.";
 
 constexpr double kMostPlaces = 1e6, kMostQueue = 2'097'151;
 
@@ -37,39 +38,6 @@ struct Options {
   double buffer = 1.5;
   bool yaml = false, json = false;
 };
-
-nanoseconds duration_of(const std::string& text) {
-  return read_duration({.kind = Node::Kind::scalar, .quoted = true, .text = text}, false)
-      .value_or(nanoseconds(0));
-}
-
-std::string check_duration(const std::string& text, bool may_be_zero) {
-  const auto span = read_duration({.kind = Node::Kind::scalar, .quoted = true, .text = text}, false);
-  if (!span) return fmt::format("{}; {}", span.error().message, span.error().hint);
-  if (*span > std::chrono::hours(24)) return fmt::format("\"{}\" is longer than a day", text);
-  return *span > nanoseconds(0) || may_be_zero ? "" : "give more than 0s";
-}
-
-// "200", "200/s", "12000/m": a second.
-double rate_of(std::string_view text) {
-  double per = 1;
-  if (text.ends_with("/s"))
-    text.remove_suffix(2);
-  else if (text.ends_with("/m"))
-    per = 60, text.remove_suffix(2);
-  else if (text.ends_with("/h"))
-    per = 3600, text.remove_suffix(2);
-  double value = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  return error == std::errc{} && end == text.data() + text.size() && value > 0 && value <= 1e9 ? value / per
-                                                                                               : 0;
-}
-
-std::string check_rate(const std::string& text) {
-  return rate_of(text) > 0 ? ""
-                           : fmt::format("\"{}\" is not a rate: give 200, 200/s, 12000/m or 5000/h", text);
-}
 
 std::string number(double value) {
   return value >= 100 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
@@ -132,26 +100,27 @@ std::string yaml(const Options& o, const Answer& a) {
 void print_wait(const Answer& a) {
   if (!a.with_wait) return;
   if (a.with_target)
-    fmt::print("p99     {} places keep 99 % of the waits below {} (Erlang C); Little's law gave {}\n",
-               a.places_for_target, span(a.target), a.size.max_concurrent);
-  fmt::print("wait    with {} places at {} in flight {} % of the calls have to wait (Erlang C)\n", a.places,
+    fmt::print(
+        "p99     {} concurrent calls keep 99 % of the waits below {} (Erlang C); Little's law gives {}\n",
+        a.places_for_target, span(a.target), a.size.max_concurrent);
+  fmt::print("wait    max_concurrent {}, {} in flight: {} % of the calls wait (Erlang C)\n", a.places,
              number(a.size.in_flight), number(a.wait.waits * 100));
   if (a.wait.endless)
-    fmt::print("        more calls come than can be served: the line grows for ever\n");
+    fmt::print("        more calls arrive than can be served: the queue grows without bound\n");
   else
     fmt::print("        on average {}, 99 % of them at most {}\n", span(a.wait.mean), span(a.wait.p99));
 }
 
 void print_text(const Options& o, const Answer& a) {
-  fmt::print("places  {}/s x {} = {} calls in flight on average (Little's law)\n", number(a.in.rate),
+  fmt::print("calls   {}/s x {} = {} calls in flight on average (Little's law)\n", number(a.in.rate),
              span(a.in.latency), number(a.size.in_flight));
-  fmt::print("        {} x {} (buffer) = {} places\n", number(a.size.in_flight), number(a.in.buffer),
-             a.size.max_concurrent);
+  fmt::print("        {} x {} (buffer) = {} concurrent calls\n", number(a.size.in_flight),
+             number(a.in.buffer), a.size.max_concurrent);
   if (a.size.max_queue == 0) {
-    fmt::print("line    nobody wants to wait: no line, refuse at once\n");
+    fmt::print("queue   tolerated wait 0: no queue, calls are rejected at once\n");
   } else {
     const nanoseconds gap(std::llround(1e9 / a.in.rate));
-    fmt::print("line    a call every {}; {} / {} = {} places in line\n", span(gap), span(a.in.tolerated_wait),
+    fmt::print("queue   a call every {}; {} / {} = {} waiting calls\n", span(gap), span(a.in.tolerated_wait),
                span(gap), a.size.max_queue);
     fmt::print("        the last of them waits {} x {} / {} = {}\n", a.size.max_queue, span(a.in.latency),
                a.places, span(a.last_in_line));
@@ -183,7 +152,7 @@ int run(const Options& o) {
   const double in_flight = rate_of(o.rate) * static_cast<double>(duration_of(o.latency).count()) / 1e9;
   const double queue = rate_of(o.rate) * static_cast<double>(duration_of(o.tolerated_wait).count()) / 1e9;
   if (in_flight * o.buffer > kMostPlaces || queue > kMostQueue) {
-    fmt::print(stderr, "bulkhead size: {} calls in flight and {} in line are too many for one bulkhead\n",
+    fmt::print(stderr, "bulkhead size: {} calls in flight and {} waiting are too many for one bulkhead\n",
                number(in_flight * o.buffer), number(queue));
     return cli::kUsage;
   }
@@ -204,27 +173,29 @@ std::function<int()> add_size(CLI::App& app) {
   CLI::App* command = app.add_subcommand("size", kAbout);
   const auto positive = [](const std::string& text) { return check_duration(text, false); };
   const auto any = [](const std::string& text) { return check_duration(text, true); };
-  command->add_option("--rate", o->rate, "Calls a second at the peak: 200, 12000/m")
+  command->add_option("--rate", o->rate, "Calls per second at the peak: 200, 12000/m")
       ->required()
       ->check(check_rate)
       ->type_name("R");
-  command->add_option("--latency", o->latency, "How long one takes on average: 50ms")
+  command->add_option("--latency", o->latency, "Average duration of a call: 50ms")
       ->required()
       ->check(positive)
       ->type_name("T");
-  command->add_option("--tolerated-wait", o->tolerated_wait, "What callers would rather wait than be told no")
+  command
+      ->add_option("--tolerated-wait", o->tolerated_wait,
+                   "How long callers accept to wait rather than be rejected")
       ->required()
       ->check(any)
       ->type_name("T");
-  command->add_option("--buffer", o->buffer, "Room for bursts and slow days, 1 to 10")
+  command->add_option("--buffer", o->buffer, "Factor for bursts and slow days, 1 to 10")
       ->check([](const std::string& text) { return cli::check_number(text, 1, 10); })
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--p99", o->p99, "Also the wait by Erlang C; with T: keep its p99 below")
+  command->add_option("--p99", o->p99, "Also compute the wait (Erlang C); T: keep its p99 below T")
       ->expected(0, 1)
       ->check([](const std::string& text) { return text.empty() ? "" : check_duration(text, true); })
       ->type_name("[T]");
-  command->add_option("--name", o->name, "Of the bulkhead in the YAML")
+  command->add_option("--name", o->name, "Name of the bulkhead in the YAML")
       ->check([](const std::string& text) {
         return read_name({.kind = Node::Kind::scalar, .quoted = true, .text = text})
                    ? ""

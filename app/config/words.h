@@ -7,7 +7,8 @@
 
 namespace bulkhead::config {
 
-std::string kind_words(const Row& row);    // "whole number", "duration", "one of fifo, barging, adaptive"
-std::string values_words(const Row& row);  // the kind and the bounds: "whole number, 1 to 268435455"
+std::string kind_words(
+    const SettingRow& row);  // "whole number", "duration", "one of fifo, barging, adaptive"
+std::string values_words(const SettingRow& row);  // the kind and the bounds: "whole number, 1 to 268435455"
 
 }  // namespace bulkhead::config

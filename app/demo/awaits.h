@@ -77,8 +77,8 @@ AwaitedWork<F> on_thread(EventLoop& loop, Pool& workers, F work) noexcept {
   return {loop, workers, std::move(work)};
 }
 
-// Threads for what blocks, as many as there are connections; nothing is ever refused. Those for reports have the least
-// priority: a bulkhead divides connections, not processors, and the point is the connections.
+// Threads for blocking work, as many as there are connections, so no work is rejected. Threads for reports have the lowest
+// priority: the demo is about connections, and a bulkhead does not divide processors.
 inline PoolOptions workers_for(std::string name, std::uint32_t connections, bool reports) {
   return {.name = std::move(name),
           .threads = connections,

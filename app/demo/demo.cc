@@ -40,7 +40,7 @@ std::string closing(const cli::Style& style, const Results& results, std::size_t
                     cli::wrap(conclusion(style, results), columns - 1, " ")) +
          "\n\n"
          " Next:\n"
-         "   bulkhead demo --json      the same numbers for machines\n"
+         "   bulkhead demo --json      these numbers as JSON\n"
          "   include/bulkhead/gate.h   three lines that do this in your own program\n";
 }
 

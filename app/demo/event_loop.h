@@ -8,46 +8,33 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <coroutine>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <thread>
 
-#include "base/alarm_heap.h"
-#include "bulkhead/clock.h"
+#include "base/alarm_loop.h"
 
 namespace bulkhead::demo {
 
-class EventLoop final : public DeadlineDriver {
+class EventLoop final : public AlarmLoop {
  public:
-  EventLoop();
-  ~EventLoop();  // hurries everybody and waits for the last alarm
+  EventLoop() : thread_([this] { run(); }) {}
+  ~EventLoop() { join(); }
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  void arm(Alarm& alarm) noexcept override;
-  void disarm(Alarm& alarm) noexcept override;
-
-  // From now on every alarm is due at once: whoever sleeps wakes early and should leave.
-  void hurry() noexcept;
-  bool hurried() const noexcept { return hurried_.load(std::memory_order_relaxed); }
-  // hurry(), and no job runs any more when this returns.
-  void stop() noexcept;
+  // stop(), and no job runs any more when this returns.
+  void join() noexcept {
+    stop();
+    if (thread_.joinable()) thread_.join();
+  }
 
  private:
-  void run() noexcept;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  AlarmHeap heap_;
-  std::atomic<bool> hurried_{false};  // written under the lock; read without it as a hint
-  bool stopping_ = false;
   std::thread thread_;
 };
 
-// A coroutine that nobody waits for: it starts at once and frees itself at its end.
+// A coroutine that runs by itself: it starts at once and frees its frame at its end.
 struct Job {
   struct promise_type {
     Job get_return_object() noexcept { return {}; }

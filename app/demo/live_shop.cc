@@ -4,6 +4,8 @@
 #include <random>
 #include <thread>
 
+#include "bulkhead/detail/mutex.h"
+
 namespace bulkhead::demo {
 namespace {
 
@@ -23,8 +25,10 @@ LiveShop::LiveShop(const Story& story, Store& store, Registry& registry)
   database_ = registry.add({.options = {.name = "database",
                                         .max_concurrent = story_.connections,
                                         .max_queue = story_.line,
-                                        .max_wait = story_.max_wait},
-                            .type = "shared"});
+                                        .max_wait = story_.max_wait,
+                                        .nested = true},
+                            .type = "shared",
+                            .criticality = Priority::critical});
   for (std::size_t i = 0; i < kRoutes; ++i) {
     const RouteSpec& spec = story_.routes[i];
     Registration r{.options = {.name = std::string(spec.name),
@@ -48,11 +52,11 @@ LiveShop::~LiveShop() {
   set_slow(false);
   // Those in line are woken by the gates' timers, not by the loop, so it has to run until the last has left.
   while (jobs_.load() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  loop_.stop();
+  loop_.join();
 }
 
 void LiveShop::set_slow(bool on) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (on == (slowness_.stop_possible() && !slowness_.stop_requested())) return;
   if (on)
     slowness_ = std::stop_source();
@@ -61,7 +65,7 @@ void LiveShop::set_slow(bool on) {
 }
 
 std::stop_token LiveShop::slowness() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return slowness_.get_token();
 }
 
@@ -105,7 +109,7 @@ Job LiveShop::serve(Route& route, nanoseconds service) {
   if (!place || loop_.hurried()) co_return;
   Result<Call> admitted = co_await database_->co_acquire();
   if (!admitted) {
-    place->finish(CallVerdict::failure);
+    place->finish(Outcome::failure);
     co_return;
   }
   const TimePoint start = steady_clock::now();
@@ -113,7 +117,7 @@ Job LiveShop::serve(Route& route, nanoseconds service) {
   bool done = false;
   if (connection) {
     Held& held = **connection;
-    std::expected<void, AskError> said;
+    Result<void, AskError> said;
     const std::stop_token slow = slowness();
     const bool report = route.spec == &story_.slow_spec() && slow.stop_possible() && !slow.stop_requested();
     if (report) said = co_await ask(held, Ask::pairs, slow);
@@ -126,7 +130,7 @@ Job LiveShop::serve(Route& route, nanoseconds service) {
     done = said.has_value();
     connection->reset();
   }
-  const CallVerdict verdict = done ? CallVerdict::success : CallVerdict::failure;
+  const Outcome verdict = done ? Outcome::success : Outcome::failure;
   admitted->finish(verdict);
   place->finish(verdict);
 }

@@ -1,4 +1,4 @@
-// live_shop.h - the shop of the demo without a script: it runs until it is told to stop, and its bulkheads are a registry's.
+// live_shop.h - the shop of the demo without a script: it runs until it is stopped, and its bulkheads belong to a registry.
 //
 //   LiveShop shop(story, *store, registry);
 //   shop.set_slow(true);                 // analytics turns slow
@@ -12,13 +12,13 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 
 #include "app/demo/awaits.h"
 #include "app/demo/event_loop.h"
 #include "app/demo/store.h"
 #include "app/demo/story.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/registry.h"
 
 namespace bulkhead::demo {
@@ -51,8 +51,8 @@ class LiveShop {
   Attached attached_;  // so that metrics tell of them
   std::shared_ptr<Bulkhead> database_;
   std::array<Route, kRoutes> routes_;
-  mutable std::mutex mutex_;
-  std::stop_source slowness_{std::nostopstate};  // under the lock; stopped when it is over
+  mutable detail::StdMutex mutex_;
+  std::stop_source slowness_ BULKHEAD_GUARDED_BY(mutex_){std::nostopstate};  // stopped when it is over
   std::atomic<bool> bulkheads_{true};
   std::atomic<std::uint32_t> jobs_{0};  // coroutines that have not ended
   std::atomic<std::uint64_t> asked_{0};

@@ -27,13 +27,13 @@ class Pooled final : public ConnectionPool {
     warm(options.max);
   }
 
-  void acquire(std::move_only_function<void(Answer)> handler) override {
+  void acquire(bulkhead::base::UniqueFunction<void(Answer)> handler) override {
     pool_.resources().async_acquire(
         {}, [this, handler = std::move(handler)](ResourceResult<Connection> lease) mutable {
           if (lease)
             handler(std::make_unique<OnLoan>(*std::move(lease), statements_));
           else
-            handler(std::unexpected(std::move(lease).error()));
+            handler(Unexpected(std::move(lease).error()));
         });
   }
   ResourceSnapshot snapshot() const override { return pool_.snapshot(); }
@@ -43,11 +43,11 @@ class Pooled final : public ConnectionPool {
    public:
     OnLoan(Lease<Connection> lease, const Statements& statements)
         : lease_(std::move(lease)), statements_(statements) {}
-    std::expected<void, AskError> ask(Ask what, std::int64_t value, const std::stop_token& stop) override {
+    Result<void, AskError> ask(Ask what, std::int64_t value, const std::stop_token& stop) override {
       auto rows = query(*lease_, statements_[static_cast<std::size_t>(what)], value, stop);
       if (rows) return {};
       using Kind = decltype(rows.error().kind);
-      return std::unexpected(
+      return Unexpected(
           AskError{.stopped = rows.error().kind == Kind::cancelled, .text = rows.error().message()});
     }
 

@@ -68,7 +68,7 @@ class PostgresStore final : public Store {
     if (!rows) throw std::runtime_error("PostgreSQL: " + rows.error().message());
     return *std::move(rows);
   }
-  // Those that nobody has and that are not kept for superusers; one more is ours already.
+  // Connections that are not in use and not reserved for superusers; this one is not counted.
   std::int64_t free_connections() {
     return must(
                "select current_setting('max_connections')::int - "

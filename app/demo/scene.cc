@@ -80,7 +80,8 @@ Remark remark(const Scene& scene) {
             true};
   const double rejected = 1 - scene.recent[story.slow_route].served_share();
   if (rejected > 0.05)
-    return {fmt::format("Only {} is rejected ({}); nobody else notices.", name, cli::percent(rejected)),
+    return {fmt::format("Only {} is rejected ({}); the other routes are not affected.", name,
+                        cli::percent(rejected)),
             false};
   if (slow.in_flight >= slow.limit / 2)
     return {fmt::format("{} holds {} of {} connections.", name, slow.in_flight, scene.now.limit), false};

@@ -45,7 +45,7 @@ std::string setting(const Story& story, Bulkheads bulkheads);
 
 struct Remark {
   std::string text;
-  bool bad = false;  // somebody suffers who did nothing
+  bool bad = false;  // routes other than the slow one are rejected or slow
 };
 Remark remark(const Scene& scene);  // what the numbers of the last second say
 

@@ -13,14 +13,14 @@
 #include <random>
 #include <system_error>
 
-#include "adapters/control/access.h"
-#include "adapters/control/server.h"
 #include "app/cli/command_line.h"
 #include "app/cli/json.h"
 #include "app/cli/json_lines.h"
 #include "app/cli/private_directory.h"
 #include "app/cli/terminal.h"
 #include "app/demo/live_shop.h"
+#include "control/http/access.h"
+#include "control/server.h"
 
 namespace bulkhead::demo {
 namespace {
@@ -62,7 +62,7 @@ void greet(const control::Server& server, const std::string& token, const std::s
       "  dashboard   {0}/ui/#token={1}\n"
       "  terminal    bulkhead top --admin {2}\n"
       "  trouble     bulkhead switch slow-analytics on --admin {2}\n"
-      "  change it   bulkhead set analytics --limit 5 --for 2m --reason trying --admin {2}\n"
+      "  change it   bulkhead set analytics --max-concurrent 5 --for 2m --reason trying --admin {2}\n"
       "  metrics     curl {0}/metrics\n\n",
       server.url(), token, socket, store.connections(), store.about());
   fmt::print(
@@ -76,7 +76,7 @@ void greet(const control::Server& server, const std::string& token, const std::s
 
 int serve_demo(const ServeOptions& o, std::string_view version) {
   const cli::CatchSignals signals;
-  ::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go
+  ::signal(SIGPIPE, SIG_IGN);  // the reader of the output may exit
   cli::JsonLines lines;
   const cli::PrivateDirectory directory("bulkhead-demo");
   const std::string token = new_token();
@@ -111,11 +111,11 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
   std::optional<control::Server> server;
   try {
     try {
-      server.emplace(control::plant_of(registry), options);
+      server.emplace(registry, options);
     } catch (const std::system_error& taken) {
       if (!o.listen.empty() || taken.code() != std::errc::address_in_use) throw;
       options.listen = "127.0.0.1:0";
-      server.emplace(control::plant_of(registry), options);
+      server.emplace(registry, options);
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "bulkhead demo: {}\n", error.what());

@@ -4,6 +4,8 @@
 #include <random>
 #include <thread>
 
+#include "bulkhead/detail/mutex.h"
+
 namespace bulkhead::demo {
 namespace {
 
@@ -48,9 +50,9 @@ Shop::Shop(const Story& story, Store& store, Bulkheads bulkheads)
 
 Shop::~Shop() {
   abandon();
-  // Those who wait for a thread of the database's come back to the loop, so it has to run until the last has left.
+  // Calls that wait for a database thread return to the loop, so the loop has to run until the last one has ended.
   while (!finished()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  loop_.stop();
+  loop_.join();
 }
 
 void Shop::abandon() noexcept {
@@ -94,7 +96,7 @@ auto Shop::ask(Held& held, Ask what) {
 
 void Shop::failed(Tally& tally, std::string why) {
   tally.fail();
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (first_failure_.empty()) first_failure_ = std::move(why);
 }
 
@@ -119,7 +121,7 @@ Job Shop::serve(Route& route, Call call) {
   route.in_flight.enter();
   connections_.enter();
   Held& held = **connection;
-  std::expected<void, AskError> said;
+  Result<void, AskError> said;
   if (slow_now(route)) {
     said = co_await ask(held, Ask::pairs);
     reports_took_.record(since(start, steady_clock::now()));
@@ -130,7 +132,7 @@ Job Shop::serve(Route& route, Call call) {
     if (said) co_await sleep_until(loop_, start + call.service);  // over already, if the trouble held it up
     if (said) said = co_await ask(held, route.spec->asks);
   }
-  connections_.leave();  // before somebody else has it
+  connections_.leave();  // before another call has it
   route.in_flight.leave();
   connection->reset();
   const TimePoint end = steady_clock::now();
@@ -163,7 +165,7 @@ Count Shop::result(std::size_t route, Phase phase) const noexcept {
 }
 
 std::string Shop::first_failure() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return first_failure_;
 }
 

@@ -14,7 +14,6 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "app/demo/store.h"
 #include "app/demo/story.h"
 #include "app/demo/tally.h"
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::demo {
 
@@ -98,13 +98,13 @@ class Shop {
   std::vector<std::unique_ptr<ConnectionPool>> pools_;
   const TimePoint opens_;
   std::array<Route, kRoutes> routes_;
-  std::stop_source slowness_;  // stopped when it is over: what still asks for much is told to ask for little
+  std::stop_source slowness_;  // stopped when analytics is fast again: slow queries in flight end early
   Histogram reports_took_;
   Occupancy connections_;               // seen from inside the calls that hold one
   std::atomic<std::uint32_t> jobs_{0};  // coroutines that have not ended
   std::uint64_t asked_ = 0;             // for values of their own
-  mutable std::mutex mutex_;
-  std::string first_failure_;
+  mutable detail::StdMutex mutex_;
+  std::string first_failure_ BULKHEAD_GUARDED_BY(mutex_);
   Pool queries_, reports_;  // last, so that their threads end first
 };
 

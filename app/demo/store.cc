@@ -29,10 +29,10 @@ class Simulated final : public Store {
   class Pretending final : public Held {
    public:
     explicit Pretending(Lease<int> lease) : lease_(std::move(lease)) {}
-    std::expected<void, AskError> ask(Ask what, std::int64_t, const std::stop_token& stop) override {
+    Result<void, AskError> ask(Ask what, std::int64_t, const std::stop_token& stop) override {
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(what == Ask::pairs ? 3 : 0);
       while (std::chrono::steady_clock::now() < until) {
-        if (stop.stop_requested()) return std::unexpected(AskError{.stopped = true, .text = "stopped"});
+        if (stop.stop_requested()) return Unexpected(AskError{.stopped = true, .text = "stopped"});
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
       return {};
@@ -48,12 +48,12 @@ class Simulated final : public Store {
                  .max = max,
                  .open = [](const Opening&) { return 0; },
                  .gate = std::move(gate)}) {}
-    void acquire(std::move_only_function<void(Answer)> handler) override {
+    void acquire(bulkhead::base::UniqueFunction<void(Answer)> handler) override {
       pool_.async_acquire({}, [handler = std::move(handler)](ResourceResult<int> lease) mutable {
         if (lease)
           handler(std::make_unique<Pretending>(*std::move(lease)));
         else
-          handler(std::unexpected(std::move(lease).error()));
+          handler(Unexpected(std::move(lease).error()));
       });
     }
     ResourceSnapshot snapshot() const override { return pool_.snapshot(); }

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <expected>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -18,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/unique_function.h"
 #include "bulkhead/resource_pool.h"
 
 namespace bulkhead::demo {
@@ -40,17 +40,17 @@ struct AskError {
 class Held {
  public:
   virtual ~Held() = default;
-  virtual std::expected<void, AskError> ask(Ask what, std::int64_t value,
-                                            const std::stop_token& stop) = 0;  // blocks
+  virtual Result<void, AskError> ask(Ask what, std::int64_t value,
+                                     const std::stop_token& stop) = 0;  // blocks
 };
 
 class ConnectionPool {
  public:
-  using Answer = std::expected<std::unique_ptr<Held>, ResourceError>;
+  using Answer = Result<std::unique_ptr<Held>, ResourceError>;
 
   virtual ~ConnectionPool() = default;
   // Calls handler exactly once, inside this call or on any thread.
-  virtual void acquire(std::move_only_function<void(Answer)> handler) = 0;
+  virtual void acquire(bulkhead::base::UniqueFunction<void(Answer)> handler) = 0;
   virtual ResourceSnapshot snapshot() const = 0;
 };
 

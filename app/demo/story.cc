@@ -12,8 +12,8 @@ nanoseconds scaled(nanoseconds d, double by) noexcept {
 }  // namespace
 
 std::string_view to_string(Phase phase) noexcept {
-  constexpr std::array<std::string_view, kPhases> names{"calm", "slow", "recovered"};
-  return names[static_cast<std::size_t>(phase)];
+  constexpr std::array<std::string_view, kPhases> kNames{"calm", "slow", "recovered"};
+  return kNames[static_cast<std::size_t>(phase)];
 }
 
 Phase Story::phase_at(nanoseconds since_opening) const noexcept {

@@ -1,4 +1,4 @@
-// story.h - the shop and its script: who calls how often, how long a call takes, when analytics turns slow.
+// story.h - the shop and its script: how often each route is called, how long a call takes, when analytics turns slow.
 // Everything about a run except what comes of it.
 #pragma once
 

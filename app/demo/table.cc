@@ -78,10 +78,10 @@ std::size_t width_of(const std::vector<Column>& columns) {
 
 // What fits: the bar grows and shrinks first, then columns go in their order.
 std::vector<Column> fitting(const cli::Style& style, const Scene& scene, std::size_t width) {
-  constexpr std::size_t narrowest = 4, widest = 32;
+  constexpr std::size_t kNarrowest = 4, kWidest = 32;
   const std::size_t without_bar = width_of(columns_of(style, scene, 0));
   const std::size_t room = width > without_bar ? width - without_bar : 0;
-  auto columns = columns_of(style, scene, std::clamp(room, narrowest, widest));
+  auto columns = columns_of(style, scene, std::clamp(room, kNarrowest, kWidest));
   for (int drop = 1; drop <= 4 && width_of(columns) > width; ++drop)
     std::erase_if(columns, [&](const Column& c) { return c.dropped == drop; });
   return columns;

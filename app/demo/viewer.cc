@@ -66,9 +66,10 @@ class LiveTable final : public Viewer {
     if (scene.bulkheads == Bulkheads::on && !worst_.empty())
       text += cli::paint(style_, Paint::dim, cli::wrap(worst_, columns - 1, " ")) + '\n';
     return text +
-           cli::paint(style_, Paint::dim,
-                      cli::wrap("Last second. full: no place in line; late: waited 1 s in vain. q ends.",
-                                columns - 1, " "));
+           cli::paint(
+               style_, Paint::dim,
+               cli::wrap("Last second. full: the queue was full; late: waited 1 s in the queue. q ends.",
+                         columns - 1, " "));
   }
 
   // The worst second of the first act, to compare with while the second runs.

@@ -13,7 +13,7 @@ class Viewer {
  public:
   virtual ~Viewer() = default;
   virtual void show(const Scene& scene) = 0;
-  // Until the next scene; false when the user wants to leave.
+  // Until the next scene; false when the user has quit.
   virtual bool pause(std::chrono::milliseconds at_most);
 };
 

@@ -13,9 +13,9 @@ namespace {
 
 namespace json = boost::json;
 
-json::array list_of(const std::vector<Problem>& problems) {
+json::array list_of(const std::vector<ConfigProblem>& problems) {
   json::array list;
-  for (const Problem& p : problems)
+  for (const ConfigProblem& p : problems)
     list.push_back(json::object{{"line", p.at.line},
                                 {"column", p.at.column},
                                 {"path", p.path},
@@ -42,13 +42,13 @@ void Report::warn(std::string_view text) {
   fmt::print(stderr, "bulkhead run: {}\n", text);
 }
 
-void Report::warn(const std::vector<Problem>& problems) {
+void Report::warn(const std::vector<ConfigProblem>& problems) {
   if (problems.empty()) return;
   if (json_) return add("warning", {{"text", to_text(problems)}, {"problems", list_of(problems)}});
   fmt::print(stderr, "{}", to_text(problems));
 }
 
-void Report::invalid(const std::string& file, const std::vector<Problem>& problems) {
+void Report::invalid(const std::string& file, const std::vector<ConfigProblem>& problems) {
   if (json_) add("invalid", {{"file", file}, {"problems", list_of(problems)}});
   fmt::print(stderr, "{}bulkhead run: {} is not valid\n", to_text(problems), file);
 }
@@ -59,15 +59,25 @@ void Report::failed(std::string_view text) {
 }
 
 void Report::ready(const Ready& r) {
-  if (json_)
+  if (json_) {
+    json::array listeners;
+    for (const std::string& address : r.listeners) listeners.push_back(json::value(address));
     return add("ready", {{"pid", ::getpid()},
                          {"version", r.version},
                          {"file", r.file},
                          {"bulkheads", r.bulkheads},
                          {"url", or_null(r.url)},
-                         {"unix_socket", or_null(r.unix_socket)}});
+                         {"unix_socket", or_null(r.unix_socket)},
+                         {"gateway", std::move(listeners)}});
+  }
   fmt::print("bulkhead run: {} bulkheads of {}, control plane at {}\n", r.bulkheads, r.file,
              r.url + (r.url.empty() || r.unix_socket.empty() ? "" : " and ") + r.unix_socket);
+  if (r.listeners.empty())
+    fmt::print(
+        "no traffic passes through this process: the file has no gateway. Its bulkheads can be looked at and "
+        "tried out.\n");
+  else
+    fmt::print("requests pass through nginx: {}\n", fmt::join(r.listeners, ", "));
   std::fflush(stdout);
 }
 
@@ -85,8 +95,8 @@ void Report::loaded(const std::string& file, std::string_view actor, const Reloa
   if (result.ok())
     fmt::print(stderr, "bulkhead run: {} loaded ({}):\n{}\n", file, actor, to_text(result.plan));
   else
-    fmt::print(stderr, "bulkhead run: {} is not valid, what ran before still runs ({}):\n{}", file, actor,
-               to_text(result.problems));
+    fmt::print(stderr, "bulkhead run: {} is not valid, the previous configuration stays in force ({}):\n{}",
+               file, actor, to_text(result.problems));
 }
 
 void Report::stopping(std::string_view signal, double grace) {

@@ -20,13 +20,14 @@ class Report {
   explicit Report(bool json) noexcept : json_(json) {}
 
   void warn(std::string_view text);
-  void warn(const std::vector<Problem>& problems);
+  void warn(const std::vector<ConfigProblem>& problems);
   void invalid(const std::string& file,
-               const std::vector<Problem>& problems);  // at the start: it does not run
+               const std::vector<ConfigProblem>& problems);  // at the start: it does not run
   void failed(std::string_view text);
   struct Ready {
     std::string file{}, version{}, url{}, unix_socket{};
     std::size_t bulkheads = 0;
+    std::vector<std::string> listeners{};  // of the gateway; none: no traffic passes here
   };
   void ready(const Ready& ready);
   void loaded(const std::string& file, std::string_view actor, const ReloadResult& result);

@@ -12,53 +12,28 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <ranges>
+#include <stdexcept>
 
-#include "adapters/control/server.h"
+#include "adapters/redis/fleet.h"
+#include "adapters/shm/host.h"
 #include "adapters/watch/file_watch.h"
 #include "adapters/yaml/yaml.h"
 #include "app/cli/command_line.h"
 #include "app/client/admin.h"
 #include "app/config/environment.h"
+#include "app/gateway/gateway.h"
+#include "app/gateway/run.h"
 #include "app/run/report.h"
 #include "app/run/sd_notify.h"
 #include "bulkhead/live_config.h"
+#include "control/server.h"
 
 namespace bulkhead::run {
 namespace {
-
-using control::ConfigPlan;
-using control::Diagnostic;
-
-std::vector<Diagnostic> diagnostics(const std::vector<Problem>& problems) {
-  std::vector<Diagnostic> list;
-  for (const Problem& p : problems)
-    list.push_back(
-        {.pointer = p.path, .message = p.message, .hint = p.hint, .line = p.at.line, .column = p.at.column});
-  return list;
-}
-
-std::string revision_of(const ConfigStatus& status) {
-  return fmt::format("{:08x}", static_cast<std::uint32_t>(status.text_hash ^ status.text_hash >> 32));
-}
-
-void add_lines(ConfigPlan& to, const Plan& plan) {
-  for (const PlanLine& line : plan.lines)
-    (line.effect == PlanLine::Effect::needs_restart ? to.needs_restart : to.changes).push_back(to_text(line));
-}
-
-ConfigPlan plan_of(const ReloadResult& result, const LiveConfig& live) {
-  ConfigPlan plan{.errors = diagnostics(result.problems),
-                  .changes = {},
-                  .needs_restart = {},
-                  .revision = revision_of(live.status())};
-  if (result.ok()) add_lines(plan, result.plan);
-  // A file that has not changed plans nothing, and yet may wait for a restart.
-  if (result.outcome == ReloadResult::Outcome::unchanged)
-    for (const PlanLine& line : live.status().needs_restart) plan.needs_restart.push_back(to_text(line));
-  return plan;
-}
 
 // Everything a file makes: the bulkheads, what keeps them like the file, and the control plane.
 class Process {
@@ -66,146 +41,107 @@ class Process {
   Process(const RunOptions& options, Report& report)
       : options_(options),
         report_(report),
-        live_(registry_, {.file = options.file, .read = [file = options.file] {
-                            return config_text(config::with_environment(yaml::load(file)));
-                          }}) {}
+        gateway_(options.gateway ? std::make_unique<gateway::Runner>(gateway::RunnerOptions{
+                                       .file = options.file,
+                                       .say = [&report](std::string_view text) { report.warn(text); }})
+                                 : nullptr),
+        registry_({.sources = &sources_,
+                   .complete = gateway_ ? [this](RegistrySnapshot& all) { gateway_->board().add_up(all); }
+                                        : std::function<void(RegistrySnapshot&)>()}),
+        live_(registry_, {.file = options.file,
+                          .read =
+                              [this] {
+                                // The workers of nginx read the file themselves, without the environment.
+                                yaml::Loaded file = gateway_
+                                                        ? gateway::load(options_.file).file
+                                                        : config::with_environment(yaml::load(options_.file));
+                                if (file.ok() && file.config.host) host_.set_region(file.config.host->region);
+                                if (file.ok() && file.config.fleet) set_fleet(file);
+                                return config_text(std::move(file));
+                              },
+                          .parse =
+                              [this](std::string_view text) {
+                                return config_text(gateway_ ? gateway::parse(std::string(text), "body").file
+                                                            : yaml::parse(std::string(text), "body"));
+                              }}) {}
+
+  // Non-zero: the exit code; it has said why.
+  int start_gateway() { return gateway_ ? gateway_->start(live_) : 0; }
+  gateway::Runner* gateway() noexcept { return gateway_ ? &*gateway_ : nullptr; }
 
   LiveConfig& live() noexcept { return live_; }
 
   void serve(std::string_view version) {
     const ControlConfig c =
         live_.running().control.value_or(ControlConfig{.listen = std::string(client::kUsualUrl.substr(7))});
-    control::ServerOptions o{
-        .unix_socket = options_.unix_socket.empty() ? c.unix_socket : options_.unix_socket,
-        .listen = options_.listen.empty() ? c.listen : options_.listen,
-        .tokens_file = c.tokens_file,
-        .anonymous =
-            c.anonymous == ControlConfig::Anonymous::none ? control::Role::none : control::Role::viewer,
-        .hosts = c.hosts,
-        .instance = c.instance,
-        .version = std::string(version),
-        .audit_file = c.audit_file,
-        .max_connections = c.max_connections,
-        .max_local_connections = c.max_local_connections,
-        .max_streams = c.max_streams,
-        .max_body = c.max_body,
-        .max_header = c.max_header,
-        .request_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(c.request_timeout),
-        .write_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(c.write_timeout),
-        .history_bulkheads = c.history_bulkheads,
-        .config = config_file(),
-        .on_event = [this](std::string_view line) { report_.event(line); }};
-    if (c.tls) o.certificate = c.tls->certificate, o.private_key = c.tls->private_key;
-    // Read before this run writes to it, told when it is known that the last one does not run any more.
+    control::ServerOptions o =
+        control::options_of(c, {.version = std::string(version),
+                                .on_event = [this](std::string_view line) { report_.event(line); }});
+    if (!options_.unix_socket.empty()) o.unix_socket = options_.unix_socket;
+    if (!options_.listen.empty()) o.listen = options_.listen;
+    // Read before this run writes to it; reported after the server has started, when the last run has certainly ended.
     const std::string last_run = explain_last_run(o.audit_file);
-    server_.emplace(plant(), o);
+    server_.emplace(registry_, live_, o);
     if (!last_run.empty()) report_.warn(last_run);
     for (const auto part : std::views::split(last_run, '\n')) {
-      const std::string_view line(part);
+      const std::string_view line(part.begin(), part.end());
       server_->note("last_run", line.substr(line.find_first_not_of(' ')));
     }
     report_.ready({.file = options_.file,
                    .version = std::string(version),
                    .url = server_->url(),
                    .unix_socket = o.unix_socket,
-                   .bulkheads = live_.running().bulkheads.size()});
+                   .bulkheads = live_.running().bulkheads.size(),
+                   .listeners = gateway_ ? gateway_->addresses() : std::vector<std::string>()});
   }
   control::Server& server() noexcept { return *server_; }
+
+  void report_news() {
+    std::vector<std::string> news;
+    {
+      const std::lock_guard lock(news_mutex_);
+      news.swap(news_);
+    }
+    for (const std::string& text : news) {
+      report_.warn(text);
+      server_->note("fleet", text);
+    }
+  }
 
   void reload(std::string_view actor) {
     sd_notify_reloading();
     const ReloadResult result = live_.reload(actor);
     if (result.outcome != ReloadResult::Outcome::unchanged) {
-      server_->reloaded(plan_of(result, live_), actor);
       report_.loaded(options_.file, actor, result);
     }
     sd_notify(result.ok() ? "READY=1\nSTATUS=running"
-                          : "READY=1\nSTATUS=the file is not valid; the last good one is running");
+                          : "READY=1\nSTATUS=the file is not valid; the last valid file stays in force");
   }
 
  private:
-  // Sizes go through the configuration, so that it knows what runs; what it does not know of (tenants) goes straight.
-  control::Plant plant() {
-    control::Plant plant = control::plant_of(registry_);
-    const auto change = [this](std::string_view name, std::string_view setting, std::uint32_t n,
-                               std::uint32_t in_file) {
-      const std::string path = fmt::format("bulkheads.{}.{}", name, setting);
-      if (n == in_file) {
-        if (live_.revert(path, "control")) return;
-      }
-      // Its end is the control plane's business, which comes before this one.
-      const auto problems = live_.set({.path = path,
-                                       .value = std::to_string(n),
-                                       .ttl = std::chrono::hours(24),
-                                       .reason = "override",
-                                       .actor = "control"});
-      if (!problems.empty()) throw std::invalid_argument(problems.front().message);
-    };
-    plant.resize = [this, change](std::string_view name, std::uint32_t n) {
-      const Config file = live_.file();
-      const BulkheadConfig* const known = file.find(name);
-      known ? change(name, "max_concurrent", n, known->options.max_concurrent) : registry_.resize(name, n);
-    };
-    plant.resize_queue = [this, change](std::string_view name, std::uint32_t n) {
-      const Config file = live_.file();
-      const BulkheadConfig* const known = file.find(name);
-      known ? change(name, "max_queue", n, known->options.max_queue) : registry_.resize_queue(name, n);
-    };
-    return plant;
-  }
-
-  control::ConfigFile config_file() {
-    return {
-        .path = options_.file,
-        .status =
-            [this] {
-              const ConfigStatus s = live_.status();
-              return control::ConfigStatus{
-                  .valid = s.last_reload_successful,
-                  .revision = revision_of(s),
-                  .error = s.problems.empty() ? "" : to_text(s.problems.front()),
-                  .last_success = std::chrono::system_clock::now() +
-                                  std::chrono::duration_cast<std::chrono::system_clock::duration>(
-                                      s.last_success - std::chrono::steady_clock::now())};
-            },
-        .running = [this] { return live_.text(); },
-        .validate = [](const std::string& text) { return diagnostics(yaml::parse(text, "body").problems); },
-        .diff =
-            [this] {
-              const yaml::Loaded loaded = config::with_environment(yaml::load(options_.file));
-              ConfigPlan plan{.errors = diagnostics(loaded.problems),
-                              .changes = {},
-                              .needs_restart = {},
-                              .revision = revision_of(live_.status())};
-              if (loaded.ok()) add_lines(plan, live_.preview(loaded.config));
-              return plan;
-            },
-        .reload = [this] { return plan_of(live_.reload("control"), live_); },
-        .source = [this](std::string_view name, std::string_view setting) { return source(name, setting); }};
-  }
-
-  std::string source(std::string_view name, std::string_view setting) const {
-    const std::string path = fmt::format("bulkheads.{}.{}", name, setting);
-    for (const ActiveOverride& o : live_.overrides())
-      if (o.path == path) return "override";
-    const Config file = live_.file();
-    const auto stands = [&](const std::string& where) {
-      const auto found = file.positions.find(where);
-      return found == file.positions.end() ? std::string()
-                                           : fmt::format("{}:{}", options_.file, found->second.line);
-    };
-    if (std::string at = stands(path); !at.empty()) return at;
-    const BulkheadConfig* const known = file.find(name);
-    if (known && !known->type.empty()) {
-      if (std::string at = stands(fmt::format("types.{}.{}", known->type, setting)); !at.empty())
-        return fmt::format("{} (type {})", at, known->type);
-      return fmt::format("default, or of type {}", known->type);
+  void set_fleet(yaml::Loaded& file) {
+    try {
+      fleet_.set_settings(*file.config.fleet);
+    } catch (const std::invalid_argument& error) {
+      file.problems.push_back({.file = options_.file,
+                               .at = file.config.where("fleet"),
+                               .path = "fleet",
+                               .message = error.what()});
     }
-    return "default";
   }
 
   const RunOptions& options_;
   Report& report_;
+  shm::Host host_{{}};
+  // What the thread of the fleet says, until this one reports it.
+  std::mutex news_mutex_;
+  std::vector<std::string> news_;
+  redis::Fleet fleet_{{}, [this](const std::string& text) {
+                        const std::lock_guard lock(news_mutex_);
+                        news_.push_back(text);
+                      }};
+  SourcesByScope sources_{&host_, &fleet_};
+  const std::unique_ptr<gateway::Runner> gateway_;  // null: the file has none
   Registry registry_;
   LiveConfig live_;
   std::optional<control::Server> server_;
@@ -226,6 +162,19 @@ void wait_out_grace(const sigset_t& signals, double seconds) {
   }
 }
 
+// nginx finishes the requests that have begun, within the grace. A second signal ends it at once.
+void drain(gateway::Runner& gateway, const sigset_t& signals, double seconds, Report& report) {
+  const auto until =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  const auto hurry = [&] {
+    const int again = wait_for_signal(signals, std::chrono::milliseconds(20));
+    return again == SIGTERM || again == SIGINT;
+  };
+  if (!gateway.drain(until, hurry) && seconds > 0)
+    report.warn("the grace is over; requests in flight are cut");
+}
+
 }  // namespace
 
 std::string explain_last_run(const std::string& audit_file) {
@@ -233,9 +182,9 @@ std::string explain_last_run(const std::string& audit_file) {
   if (!std::filesystem::is_regular_file(audit_file, unknown)) return "";  // a device may have no end
   std::ifstream file(audit_file);
   // What matters is near the end, and a start does not wait for years of history.
-  constexpr std::uintmax_t most = 16 << 20;
-  if (const auto size = std::filesystem::file_size(audit_file, unknown); !unknown && size > most)
-    file.seekg(static_cast<std::streamoff>(size - most));
+  constexpr std::uintmax_t kMost = 16 << 20;
+  if (const auto size = std::filesystem::file_size(audit_file, unknown); !unknown && size > kMost)
+    file.seekg(static_cast<std::streamoff>(size - kMost));
   std::map<std::string, std::string> in_force;
   bool running = false;
   for (std::string line; std::getline(file, line);) {
@@ -251,17 +200,26 @@ std::string explain_last_run(const std::string& audit_file) {
     running = kind != "stop";  // its start may be in a file that was rotated away
     const bool begins = kind == "override" || kind == "drain";
     if (!begins && kind != "revert" && kind != "expired" && kind != "resume") continue;
-    // What it is about (limit, mode, draining) is told by what it became; nothing: all of a bulkhead that is gone.
-    const auto* const after = entry.get_object().if_contains("after");
-    const bool one = after && after->is_object() && !after->get_object().empty();
-    const std::string key = target + ' ' + (one ? std::string(after->get_object().begin()->key()) : "");
-    if (begins)
-      in_force[key] = fmt::format("{}: {} ({})", target, text("text"), text("actor"));
-    else
-      std::erase_if(in_force, [&](const auto& o) { return one ? o.first == key : o.first.starts_with(key); });
+    // The fields that differ (max_concurrent, mode, draining ...) say what it changed; without fields it is all of a
+    // removed bulkhead.
+    const auto object = [&](std::string_view name) {
+      const auto* const member = entry.get_object().if_contains(name);
+      return member && member->is_object() ? member->get_object() : boost::json::object();
+    };
+    const boost::json::object before = object("before"), after = object("after");
+    if (!begins && after.empty())
+      std::erase_if(in_force, [&](const auto& o) { return o.first.starts_with(target + ' '); });
+    for (const auto& field : after) {
+      const std::string key = target + ' ' + std::string(field.key());
+      const auto* const was = before.if_contains(field.key());
+      if (!begins)
+        in_force.erase(key);
+      else if (!was || *was != field.value())
+        in_force[key] = fmt::format("{}: {} ({})", target, text("text"), text("actor"));
+    }
   }
   if (!running) return "";
-  std::string out = "the last run did not end by itself; the file is in force";
+  std::string out = "the last run did not stop cleanly; the file is in force";
   for (const auto& [key, what] : in_force) out += "\n  an override ended with it: " + what;
   return out;
 }
@@ -272,23 +230,39 @@ int run_file(const RunOptions& o, std::string_view version) {
   ::sigemptyset(&signals);
   for (const int s : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, s);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);  // whoever read the output may go
+  ::signal(SIGPIPE, SIG_IGN);  // the reader of the output may exit
   Report report(o.json);
 
   // Before the file is read: what changes after that is seen.
   std::atomic<bool> changed{false};
   std::optional<watch::FileWatch> watch;
-  if (!o.no_watch)
-    watch.emplace(watch::FileWatchOptions{.path = o.file, .on_change = [&changed] { changed = true; }});
+  try {
+    if (!o.no_watch)
+      watch.emplace(watch::FileWatchOptions{.path = o.file, .on_change = [&changed] { changed = true; }});
+  } catch (const std::exception& error) {
+    report.failed(error.what());
+    return cli::kFailure;
+  }
   if (watch && !watch->status().warning.empty()) report.warn(watch->status().warning);
 
-  Process process(o, report);
+  std::optional<Process> running;
+  try {
+    running.emplace(o, report);
+  } catch (const std::exception& error) {
+    report.failed(error.what());
+    return cli::kFailure;
+  }
+  Process& process = *running;
   const ReloadResult first = process.live().reload("start");
   if (!first.ok()) {
     report.invalid(o.file, first.problems);
-    return client::kInvalid;
+    // As bulkhead check: a file that is not there is no invalid file.
+    return ::access(o.file.c_str(), R_OK) == 0 ? client::kInvalid : cli::kFailure;
   }
   report.warn(first.warnings);
+  if (o.gateway && !config::environment().empty())
+    report.warn("BULKHEAD_* variables have no effect with a gateway: write these settings to the file");
+  if (const int code = process.start_gateway(); code != 0) return code;
   try {
     process.serve(version);
   } catch (const std::exception& error) {
@@ -298,20 +272,27 @@ int run_file(const RunOptions& o, std::string_view version) {
   sd_notify("READY=1\nSTATUS=running");
   const bool watchdog = std::getenv("WATCHDOG_USEC") != nullptr;
   for (;;) {
-    const int signal = wait_for_signal(signals, std::chrono::milliseconds(200));
+    const int signal = wait_for_signal(signals, std::chrono::milliseconds(o.gateway ? 50 : 200));
     if (watchdog) sd_notify("WATCHDOG=1");
+    process.report_news();
     report.flush();
-    if (signal == SIGHUP)
+    if (signal == SIGHUP) {
       process.reload("SIGHUP");
-    else if (signal != 0) {
+      if (process.gateway()) process.gateway()->reload();
+    } else if (signal != 0) {
       sd_notify("STOPPING=1");
-      report.stopping(signal == SIGTERM ? "SIGTERM" : "SIGINT", signal == SIGTERM ? o.grace : 0);
+      const double grace = signal == SIGTERM ? o.grace : 0;
+      report.stopping(signal == SIGTERM ? "SIGTERM" : "SIGINT", grace);
       process.server().set_stopping();
-      if (signal == SIGTERM) wait_out_grace(signals, o.grace);
+      if (process.gateway())
+        drain(*process.gateway(), signals, grace, report);
+      else if (signal == SIGTERM)
+        wait_out_grace(signals, grace);
       return 0;
     } else if (changed.exchange(false)) {
       process.reload("watch");
     }
+    if (process.gateway()) process.gateway()->tend(process.live());
   }
 }
 

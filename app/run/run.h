@@ -9,8 +9,9 @@ namespace bulkhead::run {
 struct RunOptions {
   std::string file{};
   std::string listen{}, unix_socket{};  // instead of the file's
-  double grace = 0;                     // seconds between SIGTERM and the end, in which /readyz says no
-  bool no_watch = false;                // load the file anew only when told
+  double grace = 0;                     // seconds between SIGTERM and the end, in which /readyz answers 503
+  bool no_watch = false;                // reload the file only on request
+  bool gateway = false;                 // the file has one: run nginx, too
   bool json = false;                    // lines of JSON on standard output instead of sentences
 };
 

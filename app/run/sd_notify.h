@@ -5,7 +5,7 @@
 
 namespace bulkhead::run {
 
-// "READY=1\nSTATUS=...", as sd_notify(3). False: nobody wants to know, or it could not be told.
+// "READY=1\nSTATUS=...", as sd_notify(3). False: systemd does not listen, or the message could not be sent.
 bool sd_notify(std::string_view state) noexcept;
 // RELOADING=1 with the time that systemd asks for.
 bool sd_notify_reloading() noexcept;

@@ -109,7 +109,9 @@ int main(int argc, char** argv) {
       "limit's,\n"
       "round trip in service times. Drop: seconds until in that band, down and up; goodput. Half load: "
       "limits\n"
-      "seen. Fails fast, hangs: the limit before, and the highest during it. The worst of {} seeds.\n",
+      "seen. Fails fast, hangs: the limit before, and the highest during it. Others: goodput, round trip, "
+      "sum of\n"
+      "limits in capacities, least share of an instance. The worst of {} seeds.\n",
       options.seeds);
   const std::vector<Row> rows = run_suite(options, print);
 
@@ -128,10 +130,10 @@ int main(int argc, char** argv) {
   if (!docs.empty()) {
     write_table(docs / "limiter.md", rows);
     write_plot(docs / "images" / "limiter-saturated.svg", "An hour of overload: 50 slots, closed arrival",
-               saturated(kDependencies[1], Arrival::closed, 3600));
+               saturated(kSized[1], Arrival::closed, 3600));
     write_plot(docs / "images" / "limiter-drop.svg",
                "Capacity 150, a third of it from minute 2 to 4, closed arrival",
-               with_drop(kDependencies[2], Arrival::closed));
+               with_drop(kSized[2], Arrival::closed));
   }
   return passed[0] == judged ? 0 : 1;
 }

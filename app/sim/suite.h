@@ -31,17 +31,16 @@ struct SuiteOptions {
 };
 
 // The dependencies of the suite: slots and the mean service time that keeps an hour of them affordable.
-struct Dependency {
+struct Sized {
   std::uint32_t capacity = 0;
   double service_ms = 0;
 };
-inline constexpr std::array kDependencies{Dependency{10, 20}, Dependency{50, 40}, Dependency{150, 75},
-                                          Dependency{1000, 250}};
+inline constexpr std::array kSized{Sized{10, 20}, Sized{50, 40}, Sized{150, 75}, Sized{1000, 250}};
 
-Scenario saturated(Dependency dependency, Arrival arrival, double seconds, double sigma = 0.5);
-Scenario with_drop(Dependency dependency, Arrival arrival);  // to a third at 120 s, back at 240 s
-Scenario with_half_load(Dependency dependency);              // from 120 s on
-Scenario with_outage(Dependency dependency, Arrival arrival, Health health);  // from 60 s to 90 s
+Scenario saturated(Sized dependency, Arrival arrival, double seconds, double sigma = 0.5);
+Scenario with_drop(Sized dependency, Arrival arrival);                   // to a third at 120 s, back at 240 s
+Scenario with_half_load(Sized dependency);                               // from 120 s on
+Scenario with_outage(Sized dependency, Arrival arrival, Health health);  // from 60 s to 90 s
 
 // The goodput of the best fixed limit for this very scenario, per second.
 double best_fixed_goodput(const Scenario& scenario, std::uint32_t seed);

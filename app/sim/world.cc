@@ -6,85 +6,103 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <random>
 #include <utility>
 
+#include "app/sim/dependency.h"
 #include "bulkhead/gate.h"
 
 namespace bulkhead::sim {
 namespace {
 
-using Nanos = std::int64_t;
-constexpr double second = 1e9;
-constexpr Nanos never = std::numeric_limits<Nanos>::max();
+constexpr Nanos never = Dependency::never;
 constexpr Nanos fail_fast_after = 5'000'000, hang_timeout = 1'000'000'000;
+constexpr double swing_step = 0.05;  // seconds between two steps of a capacity that swings
 
-Nanos nanos(double seconds) { return static_cast<Nanos>(seconds * second); }
-TimePoint point(Nanos t) { return TimePoint(std::chrono::hours(1)) + std::chrono::nanoseconds(t); }
+Nanos nanos(double seconds) { return static_cast<Nanos>(seconds * 1e9); }
 
-// Log-normal times of a given mean, drawn beforehand: a draw in the loop is a look into a table.
-class ServiceTimes {
- public:
-  ServiceTimes(double mean_ms, double sigma, std::uint32_t seed) : random_(seed) {
-    std::lognormal_distribution<> draw(std::log(mean_ms * 1e6) - sigma * sigma / 2, sigma);
-    double sum = 0;
-    for (double& t : table_) sum += t = draw(random_);
-    for (double& t : table_) t *= mean_ms * 1e6 * static_cast<double>(table_.size()) / sum;
+struct Instance {
+  std::unique_ptr<Gate> gate;
+  std::unique_ptr<AdaptiveLimiter> limiter;
+  std::uint32_t in_flight = 0, fixed = 0;
+  std::uint64_t good = 0, windows = 0;
+  Nanos skew = 0;
+
+  bool runs() const { return gate != nullptr; }
+  std::uint32_t limit() const { return limiter ? limiter->limit() : fixed; }
+  std::uint32_t settled() const { return limiter ? limiter->snapshot().settled : fixed; }
+  TimePoint point(Nanos t) const {
+    return TimePoint(std::chrono::hours(1)) + std::chrono::nanoseconds(t + skew);
   }
-  Nanos next() { return 1 + static_cast<Nanos>(table_[random_() % table_.size()]); }
-
- private:
-  std::mt19937 random_;
-  std::vector<double> table_ = std::vector<double>(1 << 16);
 };
 
 class World {
  public:
-  World(const Scenario& scenario, Contender contender, std::uint32_t seed)
+  World(const Scenario& scenario, const Contender& contender, std::uint32_t seed)
       : scenario_(scenario),
-        service_(scenario.service_ms, scenario.sigma, seed * 7919 + 1),
+        contender_(contender),
+        seed_(seed),
         random_(seed * 104729 + 3),
-        gate_(
-            {.name = "dependency", .max_concurrent = contender.fixed ? contender.fixed : scenario.initial}) {
+        dependency_(scenario_, seed * 7919 + 1),
+        instances_(scenario.instances) {
     if (scenario_.phases.empty()) scenario_.phases = {{.capacity = scenario.capacity, .load = scenario.load}};
-    if (!contender.fixed)
-      limiter_.emplace(gate_, LimiterOptions{.algorithm = contender.algorithm,
-                                             .floor = scenario.floor,
-                                             .ceiling = scenario.ceiling,
-                                             .vegas = {.seed = seed}});
-    fixed_ = contender.fixed;
+    std::uniform_real_distribution<> skews(0, scenario.skew_ms * 1e6);
+    double sum = 0;
+    for (std::uint32_t i = 0; i < scenario.instances; ++i) {
+      if (scenario.skew_ms > 0) instances_[i].skew = static_cast<Nanos>(skews(random_));
+      sum += std::pow(i + 1, -scenario.zipf);
+      up_to_.push_back(sum);
+    }
+    for (double& u : up_to_) u /= sum;
+    for (std::uint32_t i = 0; i < scenario.instances; ++i) {
+      // An instance whose first deployment is a start is not there in the beginning.
+      const auto first = std::find_if(scenario.deployments.begin(), scenario.deployments.end(),
+                                      [&](const Deployment& d) { return d.instance == i; });
+      if (first == scenario.deployments.end() || first->stops) start(i);
+    }
   }
 
   Run run() {
     const Nanos end = nanos(scenario_.seconds);
-    Nanos tick = 0;
     Run run;
     run.ticks.reserve(static_cast<std::size_t>(scenario_.seconds / Run::tick) + 2);
+    for (std::size_t i = 0; i < up_to_.size(); ++i)
+      run.share_of.push_back(i == 0 ? up_to_[0] : up_to_[i] - up_to_[i - 1]);
+    Nanos tick = 0, next_swing = scenario_.swing > 0 ? 0 : never;
     enter_phase();
     for (;;) {
-      const Nanos ended = events_.empty() ? never : events_.top().at;
-      const Nanos next = std::min({ended, next_arrival_, next_phase_, tick});
+      const Nanos next = std::min({dependency_.next(), broken_off(), next_timeout(), next_arrival_,
+                                   next_phase_, next_swing, next_deployment(), tick});
       if (next > end) break;
       now_ = next;
       if (next == tick) {
-        run.ticks.push_back(
-            {limit(), limiter_ ? limiter_->snapshot().settled : fixed_, capacity_, good_, time_});
+        take(run);
         tick += nanos(Run::tick);
       } else if (next == next_phase_) {
         enter_phase();
-      } else if (next == ended) {
-        const std::uint32_t call = events_.top().call;
-        events_.pop();
-        finish(call);
+      } else if (next == next_swing) {
+        set_capacity();
+        next_swing += nanos(swing_step);
+      } else if (next == next_deployment()) {
+        deploy();
+      } else if (next == next_arrival_) {
+        arrivals();
+      } else if (next == next_timeout()) {
+        time_out();
+      } else if (next == broken_off()) {
+        const std::uint32_t call = breaking_off_.front().second;
+        breaking_off_.pop_front();
+        end_for_client(call, calls_[call].end);
+        free_.push_back(call);
       } else {
-        arrive();
-        next_arrival_ = now_ + gap();
+        dependency_.advance(now_, done_, gone_);
       }
-      if (scenario_.arrival == Arrival::closed)
-        while (gate_is_open()) arrive();
+      settle();
     }
-    if (limiter_) run.last_change = limiter_->snapshot().change.text();
+    if (instances_[0].limiter) run.last_change = instances_[0].limiter->snapshot().change.text();
+    run.calls = arrived_;
+    run.rejected = rejected_;
+    run.timed_out = timed_out_;
     return run;
   }
 
@@ -92,33 +110,133 @@ class World {
   struct Call {
     LimiterCall admission;
     Permit permit;
-    CallEnd end = CallEnd::success;
-    bool in_slot = false;
+    std::uint32_t instance = 0, generation = 0, attempt = 0;
+    Outcome end = Outcome::success;
+    bool has_client = false;
+    Nanos begun = 0;
   };
-  struct Event {
+  struct Timeout {
     Nanos at;
-    std::uint32_t call;
-    bool operator<(const Event& other) const { return at > other.at; }
+    std::uint32_t call, generation;
   };
 
-  std::uint32_t limit() const { return limiter_ ? limiter_->limit() : fixed_; }
-  bool gate_is_open() const { return in_flight_ < limit(); }
-  Nanos gap() { return 1 + static_cast<Nanos>(gaps_(random_) * mean_gap_); }
+  // The calls that have left the dependency, and what they lead to. Calls that come instead of them may
+  // leave at once too.
+  void settle() {
+    for (;;) {
+      while (!left_.empty()) {
+        const std::uint32_t id = left_.front();
+        left_.pop_front();
+        if (calls_[id].has_client) end_for_client(id, Outcome::success);
+        free_.push_back(id);
+      }
+      while (!retries_.empty()) {
+        const auto [instance, attempt] = retries_.front();
+        retries_.pop_front();
+        arrive(instance, attempt);
+      }
+      if (scenario_.arrival == Arrival::closed && is_on())
+        for (std::uint32_t i = 0; i < instances_.size(); ++i)
+          while (instances_[i].runs() && instances_[i].in_flight < instances_[i].limit())
+            if (!arrive(i, 0)) break;
+      if (left_.empty() && retries_.empty()) return;
+    }
+  }
+
+  bool is_on() const {
+    if (scenario_.off_ms <= 0) return true;
+    return now_ % nanos((scenario_.on_ms + scenario_.off_ms) / 1e3) < nanos(scenario_.on_ms / 1e3);
+  }
+
+  void start(std::uint32_t i) {
+    Instance& instance = instances_[i];
+    std::uint32_t limit = scenario_.initial;
+    if (contender_.fixed > 0)
+      limit = instance.fixed = std::max(
+          1u, contender_.fixed / scenario_.instances + (i < contender_.fixed % scenario_.instances ? 1 : 0));
+    instance.gate = std::make_unique<Gate>(GateOptions{.name = "dependency", .max_concurrent = limit});
+    if (contender_.fixed == 0) {
+      LimiterOptions options{.algorithm = contender_.algorithm,
+                             .floor = scenario_.floor,
+                             .ceiling = scenario_.ceiling,
+                             .vegas = {.seed = seed_ + i}};
+      options.target_latency = contender_.target_latency;
+      instance.limiter = std::make_unique<AdaptiveLimiter>(*instance.gate, options);
+    }
+  }
+
+  // Its calls are lost; what the dependency does for them is not.
+  void stop(std::uint32_t i) {
+    for (Call& call : calls_)
+      if (call.has_client && call.instance == i) {
+        call.permit.release(Outcome::failure);
+        call.has_client = false;
+      }
+    Instance& instance = instances_[i];
+    instance.limiter.reset();
+    instance.gate.reset();
+    instance.in_flight = 0;
+  }
+
+  Nanos next_deployment() const {
+    return deployment_ < scenario_.deployments.size() ? nanos(scenario_.deployments[deployment_].at) : never;
+  }
+  void deploy() {
+    const Deployment& d = scenario_.deployments[deployment_++];
+    if (d.stops && instances_[d.instance].runs()) stop(d.instance);
+    if (d.starts && !instances_[d.instance].runs()) start(d.instance);
+  }
 
   void enter_phase() {
     const Phase& phase = scenario_.phases[phase_++];
-    capacity_ = phase.capacity;
     health_ = phase.health;
     next_phase_ = phase_ < scenario_.phases.size() ? nanos(scenario_.phases[phase_].from) : never;
     mean_gap_ = scenario_.service_ms * 1e6 / (phase.load * scenario_.capacity);
-    next_arrival_ = scenario_.arrival == Arrival::open ? now_ + gap() : never;
-    serve();
+    next_arrival_ = scenario_.arrival == Arrival::closed ? (scenario_.off_ms > 0 ? now_ : never)
+                    : scenario_.pulse > 0                ? now_
+                                                         : now_ + gap();
+    set_capacity();
+  }
+  void set_capacity() {
+    const Phase& phase = scenario_.phases[phase_ - 1];
+    double capacity = phase.capacity;
+    if (scenario_.swing > 0)
+      capacity *= 1 + scenario_.swing * std::sin(2 * 3.14159265358979 * static_cast<double>(now_) / 1e9 /
+                                                 scenario_.swing_period);
+    capacity_ = static_cast<std::uint32_t>(std::lround(capacity));
+    dependency_.set(now_, capacity_, phase.slowdown, done_, gone_);
   }
 
-  void arrive() {
-    auto permit = gate_.try_acquire();
-    if (!permit) return;
-    ++in_flight_;
+  Nanos gap() { return 1 + static_cast<Nanos>(gaps_(random_) * mean_gap_); }
+  std::uint32_t some_instance() {
+    if (instances_.size() == 1) return 0;
+    const double u = std::uniform_real_distribution<>(0, 1)(random_);
+    return static_cast<std::uint32_t>(
+        std::min<std::ptrdiff_t>(std::upper_bound(up_to_.begin(), up_to_.end(), u) - up_to_.begin(),
+                                 static_cast<std::ptrdiff_t>(instances_.size()) - 1));
+  }
+
+  void arrivals() {
+    if (scenario_.arrival == Arrival::closed) {  // the next time clients are on
+      next_arrival_ = now_ + nanos((scenario_.on_ms + scenario_.off_ms) / 1e3);
+      return;
+    }
+    const std::uint32_t n = std::max(1u, scenario_.pulse);
+    if (is_on())
+      for (std::uint32_t i = 0; i < n; ++i) arrive(some_instance(), 0);
+    next_arrival_ = now_ + (scenario_.pulse > 0 ? nanos(scenario_.pulse_ms / 1e3) : gap());
+  }
+
+  bool arrive(std::uint32_t i, std::uint32_t attempt) {
+    Instance& instance = instances_[i];
+    ++arrived_;
+    if (!instance.runs()) return false;
+    auto permit = instance.gate->try_acquire();
+    if (!permit) {
+      ++rejected_;
+      return false;
+    }
+    ++instance.in_flight;
     std::uint32_t id = 0;
     if (free_.empty()) {
       id = static_cast<std::uint32_t>(calls_.size());
@@ -129,78 +247,124 @@ class World {
     }
     Call& call = calls_[id];
     call.permit = std::move(*permit);
-    if (limiter_) call.admission = limiter_->admitted(point(now_), in_flight_);
-    call.admission.start = point(now_);
-    call.end = CallEnd::success;
-    call.in_slot = false;
+    call.instance = i;
+    call.attempt = attempt;
+    call.begun = now_;
+    ++call.generation;
+    call.has_client = true;
+    if (instance.limiter)
+      call.admission = instance.limiter->admitted(instance.point(now_), instance.in_flight);
     if (health_ == Health::works) {
-      line_.push_back(id);
-      serve();
+      if (scenario_.timeout_ms > 0)
+        timeouts_.push_back({now_ + nanos(scenario_.timeout_ms / 1e3), id, call.generation});
+      dependency_.enter(now_, id, done_, gone_);
     } else {
-      break_off(id);
+      // The dependency fails it, or says nothing until its caller gives up.
+      const bool fails = health_ == Health::fails_fast;
+      call.end = fails ? Outcome::failure : Outcome::timeout;
+      const Nanos hang = scenario_.timeout_ms > 0 ? nanos(scenario_.timeout_ms / 1e3) : hang_timeout;
+      breaking_off_.emplace_back(now_ + (fails ? fail_fast_after : hang), id);
     }
+    return true;
   }
 
-  // The dependency fails it, or says nothing until its caller gives up.
-  void break_off(std::uint32_t id) {
-    const bool fails = health_ == Health::fails_fast;
-    calls_[id].end = fails ? CallEnd::failure : CallEnd::timeout;
-    events_.push({now_ + (fails ? fail_fast_after : hang_timeout), id});
-  }
-
-  void serve() {
-    while (!line_.empty() && (busy_ < capacity_ || health_ != Health::works)) {
-      const std::uint32_t id = line_.front();
-      line_.pop_front();
-      if (health_ != Health::works) {
-        break_off(id);
-        continue;
-      }
-      ++busy_;
-      calls_[id].in_slot = true;
-      events_.push({now_ + service_.next(), id});
+  Nanos broken_off() const { return breaking_off_.empty() ? never : breaking_off_.front().first; }
+  Nanos next_timeout() {
+    while (!timeouts_.empty()) {
+      const Timeout& t = timeouts_.front();
+      if (calls_[t.call].generation == t.generation && calls_[t.call].has_client) return t.at;
+      timeouts_.pop_front();
     }
+    return never;
+  }
+  void time_out() {
+    const std::uint32_t id = timeouts_.front().call;
+    timeouts_.pop_front();
+    ++timed_out_;
+    end_for_client(id, Outcome::timeout);
   }
 
-  void finish(std::uint32_t id) {
+  // The dependency may still be at work for it.
+  void end_for_client(std::uint32_t id, Outcome end) {
     Call& call = calls_[id];
-    if (call.in_slot) {
-      --busy_;
-      serve();
-    }
-    if (call.end == CallEnd::success) {
+    if (!call.has_client) return;
+    call.has_client = false;
+    Instance& instance = instances_[call.instance];
+    const bool good = end == Outcome::success;
+    if (good) {
       ++good_;
-      time_ += std::chrono::duration<double>(point(now_) - call.admission.start).count();
+      ++instance.good;
+      time_ += static_cast<double>(now_ - call.begun) / 1e9;
+    } else if (call.attempt < scenario_.retries) {
+      retries_.emplace_back(call.instance, call.attempt + 1);
     }
-    call.permit.release(call.end == CallEnd::success ? Outcome::success : Outcome::failure);
-    --in_flight_;
-    if (limiter_) limiter_->completed(call.admission, point(now_), call.end);
-    free_.push_back(id);
+    call.permit.release(good ? Outcome::success : Outcome::failure);
+    --instance.in_flight;
+    if (!instance.limiter) return;
+    instance.limiter->completed(call.admission, instance.point(now_), end);
+    if (contender_.on_decision && call.instance == 0) {
+      const LimiterSnapshot s = instance.limiter->snapshot();
+      if (s.windows != instance.windows) contender_.on_decision(static_cast<double>(now_) / 1e9, s.why);
+      instance.windows = s.windows;
+    }
+  }
+
+  void take(Run& run) {
+    Tick t{.capacity = capacity_, .good = good_, .time_in_calls = time_};
+    for (const Instance& i : instances_)
+      if (i.runs()) {
+        t.limit += i.limit();
+        t.settled += i.settled();
+      }
+    run.ticks.push_back(t);
+    const auto each = static_cast<std::size_t>(std::lround(Run::long_tick / Run::tick));
+    if ((run.ticks.size() - 1) % each != 0) return;
+    std::vector<std::uint64_t> good;
+    for (const Instance& i : instances_) good.push_back(i.good);
+    run.good_of.push_back(std::move(good));
   }
 
   Scenario scenario_;
-  ServiceTimes service_;
+  const Contender& contender_;
+  std::uint32_t seed_;
   std::mt19937 random_;
   std::exponential_distribution<> gaps_{1.0};
-  Gate gate_;
-  std::optional<AdaptiveLimiter> limiter_;
-  std::uint32_t fixed_ = 0;
+  Dependency dependency_;
+  std::vector<Instance> instances_;
+  std::vector<double> up_to_;  // shares of the demand, summed
 
   Nanos now_ = 0;
-  std::priority_queue<Event> events_;
   Nanos next_arrival_ = never, next_phase_ = never;
   double mean_gap_ = 0;
-  std::size_t phase_ = 0;
-  std::uint32_t capacity_ = 0, busy_ = 0, in_flight_ = 0;
+  std::size_t phase_ = 0, deployment_ = 0;
+  std::uint32_t capacity_ = 0;
   Health health_ = Health::works;
-  std::deque<std::uint32_t> line_;  // inside the dependency
-  std::deque<Call> calls_;          // stays where it is as it grows; dies before the gate
+  std::deque<Call> calls_;  // stays where it is as it grows; dies before the gates
   std::vector<std::uint32_t> free_;
-  std::uint64_t good_ = 0;
+  std::deque<std::uint32_t> left_;                               // the dependency, a moment ago
+  std::deque<std::pair<std::uint32_t, std::uint32_t>> retries_;  // instance, attempt
+  std::deque<std::pair<Nanos, std::uint32_t>> breaking_off_;     // calls that never reach the dependency
+  std::deque<Timeout> timeouts_;
+  std::uint64_t good_ = 0, arrived_ = 0, rejected_ = 0, timed_out_ = 0;
   double time_ = 0;
+
+  struct Done {
+    std::deque<std::uint32_t>& left;
+    void operator()(std::uint32_t call) const { left.push_back(call); }
+  };
+  struct Gone {
+    const World& world;
+    bool operator()(std::uint32_t call) const {
+      return world.scenario_.cancels && !world.calls_[call].has_client;
+    }
+  };
+  const Done done_{left_};
+  const Gone gone_{*this};
 };
 
-bool in_band(const Tick& t) { return t.limit >= 0.8 * t.capacity && t.limit <= 1.5 * t.capacity; }
+bool within(const Tick& t, double low, double high) {
+  return t.limit >= low * t.capacity && t.limit <= high * t.capacity;
+}
 
 }  // namespace
 
@@ -208,10 +372,12 @@ std::size_t Run::index(double at) const {
   return std::min(ticks.size() - 1, static_cast<std::size_t>(std::lround(at / tick)));
 }
 
-double Run::in_band(double from, double to) const {
+double Run::length() const { return static_cast<double>(ticks.size() - 1) * tick; }
+
+double Run::in_band(double from, double to, double low, double high) const {
   const std::size_t a = index(from), b = index(to);
   std::size_t inside = 0;
-  for (std::size_t i = a; i < b; ++i) inside += sim::in_band(ticks[i]);
+  for (std::size_t i = a; i < b; ++i) inside += within(ticks[i], low, high);
   return static_cast<double>(inside) / static_cast<double>(b - a);
 }
 
@@ -227,7 +393,7 @@ double Run::round_trip(double from, double to) const {
 
 double Run::first_in_band(double from, double to) const {
   for (std::size_t i = index(from) + 1; i < index(to); ++i)
-    if (sim::in_band(ticks[i])) return static_cast<double>(i) * tick - from;
+    if (within(ticks[i], 0.8, 1.5)) return static_cast<double>(i) * tick - from;
   return std::numeric_limits<double>::infinity();
 }
 
@@ -243,7 +409,33 @@ std::uint32_t Run::lowest(double from, double to) const {
   return least;
 }
 
-Run simulate(const Scenario& scenario, Contender contender, std::uint32_t seed) {
+double Run::mean_limit(double from, double to) const {
+  double sum = 0;
+  const std::size_t a = index(from), b = index(to);
+  for (std::size_t i = a; i < b; ++i)
+    sum += static_cast<double>(ticks[i].limit) / std::max(1u, ticks[i].capacity);
+  return sum / static_cast<double>(b - a);
+}
+
+double Run::least_share(double from, double to) const {
+  constexpr std::size_t minute = 6;  // in long ticks
+  double least = 1e9;
+  const auto a = static_cast<std::size_t>(from / long_tick), b = static_cast<std::size_t>(to / long_tick);
+  for (std::size_t t = a; t + minute <= b && t + minute < good_of.size(); ++t) {
+    double sum = 0;
+    for (std::size_t i = 0; i < good_of[t].size(); ++i)
+      sum += static_cast<double>(good_of[t + minute][i] - good_of[t][i]);
+    const double equal = sum / static_cast<double>(good_of[t].size());
+    for (std::size_t i = 0; i < good_of[t].size(); ++i) {
+      // An instance with little demand can have no more than that.
+      const double fair = std::min(equal, sum * share_of[i]);
+      least = std::min(least, static_cast<double>(good_of[t + minute][i] - good_of[t][i]) / fair);
+    }
+  }
+  return least;
+}
+
+Run simulate(const Scenario& scenario, const Contender& contender, std::uint32_t seed) {
   return World(scenario, contender, seed).run();
 }
 

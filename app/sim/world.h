@@ -1,55 +1,32 @@
-// world.h - a dependency, its callers and a limiter between them, on virtual time: what a limiter does in an
-// hour is known in seconds, and again in every run.
+// world.h - callers, instances and their dependency on virtual time: what limiters do in an hour is known in
+// seconds, and is the same in every run with the same seed.
 //
 //   const Run run = simulate({.capacity = 50, .seconds = 900}, Contender{LimitAlgorithm::knee}, /*seed=*/1);
-//   run.in_band(30, 900);      // the share of the time in which the limit was 0.8 to 1.5 capacities
+//   run.in_band(30, 900);      // the share of the time in which the limits were 0.8 to 1.5 capacities
 //
-// The gate and the limiter are the library's own. The dependency has `capacity` slots with log-normal service
-// times; what exceeds them queues inside it, as in a real one, and nobody outside can see that.
+// The gates and the limiters are the library's own. Nothing outside the dependency can see its queue.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "app/sim/scenario.h"
 #include "bulkhead/limiter.h"
 
 namespace bulkhead::sim {
 
-enum class Arrival : std::uint8_t {
-  closed,  // so many clients that somebody always waits; each calls again as soon as it can
-  open,    // a Poisson stream; who finds the gate full goes away
-};
-
-enum class Health : std::uint8_t { works, fails_fast, hangs };
-
-// From `from` on, until the next phase.
-struct Phase {
-  double from = 0;  // seconds
-  std::uint32_t capacity = 0;
-  double load = 1.3;  // open arrival, in capacities of the scenario
-  Health health = Health::works;
-};
-
-struct Scenario {
-  Arrival arrival = Arrival::closed;
-  std::uint32_t capacity = 50;
-  double service_ms = 40;  // mean
-  double sigma = 0.5;      // of the logarithm of the service time
-  double seconds = 60;
-  double load = 1.3;
-  std::uint32_t floor = 1, ceiling = 1000, initial = 20;
-  std::vector<Phase> phases{};  // empty: one, of this capacity and load
-};
-
-// What holds the limit: an algorithm, or nobody.
+// What holds the limit: an algorithm, or nothing.
 struct Contender {
   LimitAlgorithm algorithm = LimitAlgorithm::knee;
-  std::uint32_t fixed = 0;  // this limit throughout, if not 0
+  std::uint32_t fixed = 0;  // this limit throughout, divided among the instances, if not 0
+  std::chrono::nanoseconds target_latency{};
+  // Every decision of instance 0, if set.
+  std::function<void(double seconds, const LimitDecision&)> on_decision{};
 };
 
-// Taken every tenth of a second.
+// Taken every tenth of a second. Limits are sums over the instances.
 struct Tick {
   std::uint32_t limit = 0, settled = 0;
   std::uint32_t capacity = 0;
@@ -58,19 +35,26 @@ struct Tick {
 };
 
 struct Run {
-  static constexpr double tick = 0.1;
+  static constexpr double tick = 0.1, long_tick = 10;
   std::vector<Tick> ticks;
+  std::vector<std::vector<std::uint64_t>> good_of;  // successes so far of each instance, every long_tick
+  std::vector<double> share_of;                     // of the demand, of each instance
   std::string last_change;
+  std::uint64_t calls = 0, rejected = 0, timed_out = 0;
 
   std::size_t index(double second) const;
-  double in_band(double from, double to) const;
+  double length() const;
+  double in_band(double from, double to, double low = 0.8, double high = 1.5) const;
   double goodput(double from, double to) const;        // per second
   double round_trip(double from, double to) const;     // mean, in ms
   double first_in_band(double from, double to) const;  // seconds after `from`; infinity: never
   std::uint32_t highest(double from, double to) const;
   std::uint32_t lowest(double from, double to) const;
+  double mean_limit(double from, double to) const;  // in capacities
+  // The least goodput of an instance in any minute, over an equal share of that minute's goodput.
+  double least_share(double from, double to) const;
 };
 
-Run simulate(const Scenario& scenario, Contender contender, std::uint32_t seed);
+Run simulate(const Scenario& scenario, const Contender& contender, std::uint32_t seed);
 
 }  // namespace bulkhead::sim

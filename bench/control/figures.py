@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 
-PAGE = (pathlib.Path(__file__).resolve().parents[2] / "adapters/control/web/index.html").read_text()
+PAGE = (pathlib.Path(__file__).resolve().parents[2] / "control/web/index.html").read_text()
 ASSETS = sorted(set(re.findall(r'(?:src|href)="([a-z]+\.(?:js|css|svg))"', PAGE)))
 TICKS = os.sysconf("SC_CLK_TCK")
 VIEWERS = 16

@@ -63,13 +63,13 @@ class Client {
   char text_[4096];
 };
 
-asio::awaitable<void> insist(std::uint16_t port, std::atomic<std::uint64_t>& refused) {
+asio::awaitable<void> insist(std::uint16_t port, std::atomic<std::uint64_t>& rejected) {
   for (;;) {
     Client client(co_await asio::this_coro::executor);
     co_await client.connect(port);
     while (client.stays())
       if (co_await client.ask("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n") == 503)
-        refused.fetch_add(1, std::memory_order_relaxed);  // a counter
+        rejected.fetch_add(1, std::memory_order_relaxed);  // a counter
   }
 }
 
@@ -105,9 +105,9 @@ Latency measure(std::uint16_t port, std::chrono::milliseconds time) {
   return {at(0.5), at(0.9), at(0.99)};
 }
 
-void flood(std::uint16_t port, int clients, std::atomic<std::uint64_t>& refused) {
+void flood(std::uint16_t port, int clients, std::atomic<std::uint64_t>& rejected) {
   asio::io_context io{1};
-  for (int i = 0; i < clients; ++i) asio::co_spawn(io, insist(port, refused), asio::detached);
+  for (int i = 0; i < clients; ++i) asio::co_spawn(io, insist(port, rejected), asio::detached);
   io.run();
 }
 

@@ -16,7 +16,7 @@ struct Latency {
 Latency measure(std::uint16_t port, std::chrono::milliseconds time);
 
 // Asks for /slow on so many connections, again as soon as there is an answer, for ever; on a new one where the server
-// has ended the old. `refused` counts the 503s.
-void flood(std::uint16_t port, int clients, std::atomic<std::uint64_t>& refused);
+// has ended the old. `rejected` counts the 503s.
+void flood(std::uint16_t port, int clients, std::atomic<std::uint64_t>& rejected);
 
 }  // namespace bulkhead::bench

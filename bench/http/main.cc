@@ -1,4 +1,4 @@
-// What a bulkhead costs an HTTP server, and what a storm of refusals costs its neighbours.
+// What a bulkhead costs an HTTP server, and what a storm of rejections costs its neighbours.
 //
 // Every server is a process of its own, with one thread. Short rounds, in turn, and the medians of what is compared within
 // a round, because the machine's own speed changes from second to second. The processor time per request is the steadier
@@ -62,7 +62,7 @@ void serve_bare(const Tell& tell) {
 
 struct Measures {
   http::StormOptions storm{};
-  std::uint32_t refused_per_round = beast::SessionOptions{}.refused_per_round;
+  std::uint32_t rejected_per_round = beast::SessionOptions{}.rejected_per_round;
 };
 
 void serve(bool guarded, const Measures& measures, const Tell& tell) {
@@ -72,7 +72,7 @@ void serve(bool guarded, const Measures& measures, const Tell& tell) {
   std::vector<http::Route> routes;
   if (guarded) routes = {{.path = "/slow", .bulkhead = "slow"}, {.path = "/", .bulkhead = "fast"}};
   http::Guard guard(registry, {.routes = routes, .storm = measures.storm});
-  beast::Server server(guard, {.session = {.refused_per_round = measures.refused_per_round}},
+  beast::Server server(guard, {.session = {.rejected_per_round = measures.rejected_per_round}},
                        beast::Handler(answer));
   tell(server.port());
   server.run();
@@ -147,7 +147,7 @@ void throughput(int rounds) {
 // ---- the storm ----
 
 struct Shared {
-  std::atomic<std::uint64_t> refused{0};
+  std::atomic<std::uint64_t> rejected{0};
 };
 
 using Serve = std::function<void(const Measures&, const Tell&)>;
@@ -155,20 +155,20 @@ using Serve = std::function<void(const Measures&, const Tell&)>;
 // What one phase, quiet or storm, showed. `others` is how much of a core neither the server nor its clients used.
 struct Phase {
   Latency ms;
-  double refused = 0, server = 0, clients = 0, others = 0;  // per second; of a core
+  double rejected = 0, server = 0, clients = 0, others = 0;  // per second; of a core
 };
 
 Phase look(const Process& server, const Process& clients, const Shared& shared,
            std::chrono::milliseconds time) {
   const double busy = busy_seconds(), own = own_cpu_seconds();
   const double server_cpu = server.cpu_seconds(), clients_cpu = clients.cpu_seconds();
-  const std::uint64_t refused = shared.refused.load();
+  const std::uint64_t rejected = shared.rejected.load();
   const auto began = std::chrono::steady_clock::now();
   Phase phase{.ms = measure(server.port, time)};
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   phase.server = (server.cpu_seconds() - server_cpu) / s;
   phase.clients = (clients.cpu_seconds() - clients_cpu) / s;
-  phase.refused = static_cast<double>(shared.refused.load() - refused) / s;
+  phase.rejected = static_cast<double>(shared.rejected.load() - rejected) / s;
   phase.others = (busy_seconds() - busy - (own_cpu_seconds() - own)) / s - phase.server - phase.clients;
   return phase;
 }
@@ -192,7 +192,7 @@ std::vector<Round> alternate(const Serve& serve, const Measures& measures, int r
     const Process clients([&](const Tell& tell) {
       if (::nice(5) == -1) std::abort();  // these are others' machines, and should not take the server's core
       tell(1);
-      flood(server.port, 450, shared.refused);
+      flood(server.port, 450, shared.rejected);
     });
     const auto settle = [&](bool pause) {
       clients.pause(pause);
@@ -247,7 +247,7 @@ Ratios storm(const char* name, const Serve& serve, const Measures& measures, int
       middle([](const Round& r) { return r.storm.ms.p50; }),
       middle([](const Round& r) { return r.storm.ms.p90; }),
       middle([](const Round& r) { return r.storm.ms.p99; }), over.p50.middle, over.p50.low, over.p50.high,
-      over.p90.middle, over.p90.low, over.p90.high, middle([](const Round& r) { return r.storm.refused; }),
+      over.p90.middle, over.p90.low, over.p90.high, middle([](const Round& r) { return r.storm.rejected; }),
       middle([](const Round& r) { return r.storm.server; }) * 100,
       middle([](const Round& r) { return r.storm.clients; }) * 100);
   if (const auto disturbed = std::ranges::count_if(seen, &Round::disturbed))
@@ -267,16 +267,16 @@ void storms(int rounds, std::chrono::milliseconds time) {
       "/fast at 500 requests/s beside 450 clients who come back at once, ms, medians of %d rounds of %.1f "
       "s quiet and %.1f s storm; in brackets the quarters\n",
       rounds, static_cast<double>(time.count()) / 1000, static_cast<double>(time.count()) / 1000);
-  std::printf("  %-28s %13s   %20s   %39s   %7s %13s\n", "", "quiet", "storm", "over quiet", "refused",
+  std::printf("  %-28s %13s   %20s   %39s   %7s %13s\n", "", "quiet", "storm", "over quiet", "rejected",
               "% of a core");
   std::printf("  %-28s %6s %6s   %6s %6s %6s   %19s %19s   %7s %6s %6s\n", "", "p50", "p90", "p50", "p90",
               "p99", "p50", "p90", "per s", "server", "storm");
   const http::StormOptions none{.per_second = 0};
   const Serve beast = [](const Measures& measures, const Tell& tell) { serve(true, measures, tell); };
-  storm("Beast: no measures", beast, {.storm = none, .refused_per_round = 0}, rounds, time);
-  storm("Beast: refused come last", beast, {.storm = none}, rounds, time);
-  storm("Beast: held", beast, {.refused_per_round = 0}, rounds, time);
-  const Ratios both = storm("Beast: held, refused last", beast, {}, rounds, time);
+  storm("Beast: no measures", beast, {.storm = none, .rejected_per_round = 0}, rounds, time);
+  storm("Beast: rejected come last", beast, {.storm = none}, rounds, time);
+  storm("Beast: held", beast, {.rejected_per_round = 0}, rounds, time);
+  const Ratios both = storm("Beast: held, rejected last", beast, {}, rounds, time);
 #ifdef BULKHEAD_BENCH_HTTPLIB
   const Serve httplib = [](const Measures& measures, const Tell& tell) {
     serve_httplib(measures.storm, tell);

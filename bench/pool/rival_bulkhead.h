@@ -24,7 +24,7 @@ class BulkheadPool {
 
   template <class F>
   void post(F f) {
-    (void)pool_.post(std::move(f));  // what is refused is counted, see above
+    (void)pool_.post(std::move(f));  // what is rejected is counted, see above
   }
   template <class F>
   bulkhead::Task<int> submit(F f) {

@@ -1,21 +1,22 @@
-// async_acquire.h - one asynchronous acquisition, for those who bring their own storage and their own way
-// to go on.
+// async_acquire.h - one asynchronous acquisition as a base class, for callers with their own storage and continuation.
 //
-// Gate::co_acquire, Gate::async_acquire and Pool are made of it, and so are adapters to event loops:
+// Gate::co_acquire, Gate::async_acquire, Pool and the adapters to event loops use it:
 //
 //   class Op : public bulkhead::AsyncAcquire {
 //    public:
-//     Op(Gate& gate, AcquireOptions options) : AsyncAcquire(gate, &watch_), watch_(std::move(options)) {}
+//     Op(bulkhead::Gate& gate, bulkhead::AcquireOptions options)
+//         : AsyncAcquire(gate, &watch_), watch_(std::move(options)) {}
 //     void go() { if (start(watch_.options())) on_decided(); }
 //    private:
 //     void on_decided() noexcept override { use(result()); }
-//     AcquireWatch watch_;
+//     bulkhead::AcquireWatch watch_;
 //   };
 //
-// It is the waiter in line itself; of that base, only the link `next` is for the owner's use, once it is
-// decided. It lives, unmoved, until it is decided; destroying it earlier takes it out of the line (from the
-// thread that would be told, or while nobody else is deciding it). Cost: about 150 bytes, and 200 for the
-// watch; nothing allocates.
+// The object is the waiter in line. Of that base class the owner may use only `next`, once the acquisition is decided.
+// Do not move it before that. Its destructor takes it out of the line and gives back units that were not taken; it may
+// run on the thread that would call on_decided() (but not in a hook of the gate), and only while no other thread decides
+// the acquisition. The watch may be a member of the derived class, or live longer.
+// Cost: about 150 bytes, and 200 for the watch; nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -29,18 +30,19 @@ namespace bulkhead {
 
 class AsyncAcquire;
 
-// Watches the time and the stop_token of an acquisition that waits. `deadlines`: who fires its timeout; null: the
-// gate's own. An event loop brings its own for each operation.
+// Watches the time and the stop_token of an acquisition that waits. `deadlines` fires the timeout; null: the driver of
+// the gate. Adapters to event loops pass their own driver for each operation.
 class AcquireWatch final : private Alarm {
  public:
   explicit AcquireWatch(AcquireOptions options, DeadlineDriver* deadlines = nullptr) noexcept
       : options_(std::move(options)), deadlines_(deadlines) {
-    // It is read when the call is admitted, and the caller's may be gone by then.
+    // Copied: it is read when the call is admitted, and the caller's string may be destroyed by then.
     options_.label = {label_, options_.label.copy(label_, sizeof label_)};
   }
+  ~AcquireWatch();  // ends its acquisition unless the result is taken, because the result needs the watch
   const AcquireOptions& options() const noexcept { return options_; }
 
-  // Whether an acquisition with these options may need to be watched while it waits.
+  // Whether an acquisition with these options needs a watch while it waits.
   static bool needed(const Gate& gate, const AcquireOptions& options) noexcept {
     return needed(gate, options.timeout, options.deadline, options.stop);
   }
@@ -61,11 +63,12 @@ class AcquireWatch final : private Alarm {
   DeadlineDriver& deadlines(Gate& gate) const noexcept;
 
   AcquireOptions options_;
-  char label_[Holder::max_label + 1];  // one more than is shown: so it is known to be cut
+  char
+      label_[Holder::kMaxLabel + 1];  // one more than Holders shows, so that it can see that the label is cut
   DeadlineDriver* deadlines_;
-  AsyncAcquire* waiter_ = nullptr;
+  AsyncAcquire* waiter_ = nullptr;  // from joining the line until the result is taken
   std::optional<std::stop_callback<Cancel>> cancel_;
-  detail::Wakes<detail::StdPlatform> wakes_;  // those who can go because this one's time was up
+  detail::Wakes<detail::StdPlatform> wakes_;  // waiters that were admitted because this one timed out
   bool armed_ = false;
 };
 
@@ -74,33 +77,32 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   AsyncAcquire(const AsyncAcquire&) = delete;
   AsyncAcquire& operator=(const AsyncAcquire&) = delete;
 
-  // True: decided at once, take the result(). False: on_decided() will be called, exactly once; it may even
-  // have been called, and the object be gone, when this returns. With a watch, pass its options.
-  // Once the result is taken, it can be started again.
+  // True: decided at once, take the result(). False: on_decided() is called exactly once, possibly before start()
+  // returns, so the object may be destroyed by then. With a watch, pass its options. Once the result is taken, the
+  // acquisition can be started again.
   bool start(const AcquireOptions& options) noexcept;
   Result<Permit> result() noexcept;  // once, after it is decided
-  // Takes it out of the line; on_decided() is called from inside. False: it is not in line,
-  // or decided already.
+  // Takes it out of the line and calls on_decided(). False: it is not in line, or is decided already.
   bool cancel(Reason reason = Reason::cancelled) noexcept;
 
  protected:
-  // When on_decided() runs: in turn, after whatever else is being decided on this thread, which keeps the
-  // stack flat when it runs code that releases permits; or at once, for those that only pass it on.
+  // When on_decided() runs. in_turn: after the other completions of this thread, so that code that releases permits does
+  // not nest. at_once: inside the decision, for owners that only pass the result on.
   enum class Tell : std::uint8_t { in_turn, at_once };
 
-  // Without a watch it must be started with options that need none, see AcquireWatch::needed; and the owner
-  // sees to it that neither it nor the gate goes before it is decided.
+  // Without a watch, start it with options that need none (AcquireWatch::needed); the owner must then keep it and the
+  // gate alive until it is decided.
   AsyncAcquire(Gate& gate, AcquireWatch* watch, Tell tell = Tell::in_turn) noexcept;
   virtual ~AsyncAcquire();
 
-  // On the thread that decided it, outside all locks. May destroy this object and re-enter the gate.
+  // Runs on the thread that decided, without a lock. May destroy this object and call the gate.
   virtual void on_decided() noexcept = 0;
   Gate& gate() const noexcept { return gate_; }
-  // For those told at once. Joins the line as an ordinary call, normal and of cost 1, that needs no watch;
-  // false: not possible just now, start() it.
+  // With Tell::at_once: joins the line as a call of Priority::normal, cost 1 and without a watch. False: not possible
+  // now, use start().
   bool join() noexcept;
-  // Gives the unit of its permit to the next of its kind in line, who is not told; null: nobody, and the permit is
-  // as it was.
+  // Gives the unit of its permit to the next acquisition of its kind in line and returns it; on_decided() is not called.
+  // Null: there is none, and the permit is unchanged.
   AsyncAcquire* hand_on() noexcept;
 
  private:
@@ -113,13 +115,15 @@ class AsyncAcquire : protected detail::Waiter<detail::StdPlatform> {
   static void post(Waiter& w) noexcept;
   static void tell_at_once(Waiter& w) noexcept;
   void decided_by_others() noexcept;
+  void let_go() noexcept;
+  void abandon() noexcept;
 
   Stage stage_ = Stage::idle;
   bool waited_ = false;
-  bool pinned_ = false;  // from joining the line until the result is taken
+  bool pinned_ = false;  // set from joining the line until the result is taken, if it has a watch
 
  protected:
-  Permit permit_;  // if it was admitted at once; the owner's once the result is taken
+  Permit permit_;  // set if it was admitted at once; for the owner once the result is taken
 
  private:
   Gate& gate_;

@@ -1,5 +1,4 @@
-// bulkhead.h - a named compartment for the calls to one dependency: how many, whether, for how long, and what
-// then.
+// bulkhead.h - concurrency limit, breaker, rate limit, timeout and fallback for the calls to one dependency.
 //
 //   bulkhead::Bulkhead payments{{.name = "payments", .max_concurrent = 20, .max_queue = 40,
 //                                .execution_timeout = 800ms, .breaker = bulkhead::BreakerOptions{},
@@ -9,24 +8,23 @@
 //                                    .priority = bulkhead::Priority::critical});
 //   if (!receipt) reply(503, receipt.error().message());       // Result<Receipt>
 //
-// Every call goes the same way: is the bulkhead enabled, or does it only watch (shadow); rate limit; breaker;
-// a place in the gate, in the group's gate, or on a thread of the pool; the call, with its time limit; its
-// outcome to breaker and adaptive limiter; then the fallback, if the cause is one of `fallback_on`.
+// Every policy is optional; their order is fixed: rate limit; breaker; budgets (budget.h); a place in the gate, in the group's gate, or on
+// a thread of the pool; the call, with its time limit; its outcome, to breaker and adaptive limiter; then the fallback,
+// if the cause is one of `fallback_on`. See docs/design/bulkhead.md.
 //
 // Threads: every member may be called from any thread, also from inside a protected call.
 // Promises: the cap holds at every instant, whatever the breaker and the limiter do. Exactly one result: the
-//   value, what the call threw, a Rejection, or what the fallback made of any of these. A refusal by one stage
-//   gives back what the stages before it had taken (tokens only if nobody has taken any since, see
-//   rate_limiter.h), and never counts as a failure of the dependency. The fallback runs after the place has
-//   been given back; a call that its own stop_token cancelled gets none.
-// Execution timeout: the stop_token of the call fires. With Isolation::threads the caller returns at that
-//   moment, and the work keeps its thread until it really ends. With Isolation::semaphore it is the caller's
-//   own thread that runs the call, so it returns when the call does. In both, the result is Reason::timeout,
-//   whatever the call returns or throws later.
-// Cost: two looks at the clock and three atomic exchanges with everything on (docs/benchmarks.md); nothing
-//   allocates, unless a call has a time limit of its own and takes a stop_token, or runs in a pool.
-// The destructor waits for the calls in line and in flight, like that of a gate, and closes its gate or pool
-// first; it leaves a gate that others own as it is.
+//   value, what the call threw, a Rejection, or what the fallback returned or threw. When a stage rejects a call, the
+//   earlier stages get back what it took from them (tokens only if no other call has taken any since, see
+//   rate_limiter.h). A rejection never counts as a failure of the dependency. The fallback runs after the place has
+//   been given back; a call that was cancelled by its own stop_token gets no fallback.
+// Execution timeout: the stop_token of the call fires. With Isolation::threads the caller returns at that moment, and
+//   the work keeps its thread until it ends. With Isolation::semaphore the caller's own thread runs the call, so it
+//   returns when the call does. In both, the result is Reason::execution_timeout, whatever the call returns or throws later.
+// Cost: two readings of the clock and three atomic read-modify-writes with all policies on (docs/benchmarks.md). A call
+//   allocates only if it has a time limit and takes a stop_token, or runs in a pool.
+// The destructor closes the gate or the pool, then waits for the calls in line and in flight. It does not close a gate
+// that belongs to somebody else.
 #pragma once
 
 #include <array>
@@ -44,8 +42,10 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "bulkhead/breaker.h"
+#include "bulkhead/budget.h"
 #include "bulkhead/detail/lazy.h"
 #include "bulkhead/gate.h"
 #include "bulkhead/histogram.h"
@@ -53,6 +53,7 @@
 #include "bulkhead/limiter.h"
 #include "bulkhead/pool.h"
 #include "bulkhead/rate_limiter.h"
+#include "bulkhead/scope.h"
 
 namespace bulkhead {
 
@@ -65,8 +66,8 @@ enum class Isolation : std::uint8_t {
 struct Cause {
   enum class Kind : std::uint8_t {
     rejected,   // not admitted: `rejection` says why
-    timed_out,  // admitted, and longer than its time
-    failed,     // it threw `exception`, or returned what the judge calls a failure
+    timed_out,  // admitted, and took longer than its time limit
+    failed,     // the call threw `exception`, or a judge calls its result a failure
   };
   Kind kind{};
   Rejection rejection{};           // of rejected and timed_out
@@ -75,7 +76,13 @@ struct Cause {
   std::string message() const;
 };
 
-enum class FallbackOn : std::uint8_t { nothing = 0, rejection = 1, timeout = 2, failure = 4, all = 7 };
+enum class FallbackOn : std::uint8_t {
+  nothing = 0,
+  rejection = 1,
+  execution_timeout = 2,
+  failure = 4,
+  all = 7
+};
 constexpr FallbackOn operator|(FallbackOn a, FallbackOn b) noexcept {
   return static_cast<FallbackOn>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
@@ -87,68 +94,78 @@ struct BulkheadOptions {
   std::string name{};
   Isolation isolation = Isolation::semaphore;
   std::uint32_t max_concurrent = 1;  // calls at once; threads of the pool
-  std::uint32_t max_queue = 0;
-  std::chrono::nanoseconds max_wait = wait_forever;           // in line, for calls that do not say
-  std::chrono::nanoseconds execution_timeout = wait_forever;  // running, for calls that do not say
-  double critical_reserve = 0;
-  Fairness fairness = Fairness::fifo;  // of a gate
-  // The line is fair between flows, see GateOptions; of gate and pool.
-  std::uint32_t flow_queues = 0, flow_hand = 4;
-  std::uint64_t flow_seed = 0;
+  // max_queue, max_wait, hooks ...: see line_options.h. `fairness` has no effect on threads, whose queue is always fifo.
+  BULKHEAD_LINE_OPTIONS(BULKHEAD_LINE_OPTION_FIELD)
+  std::chrono::nanoseconds execution_timeout = wait_forever;  // of a call that does not set its own
   std::optional<BreakerOptions> breaker{};
   std::optional<RateLimiterOptions> rate_limit{};  // tokens are taken by cost; a call never waits for them
+  std::vector<BudgetOptions> budgets{};            // see budget.h; at most kMostBudgets
   std::optional<LimiterOptions> adaptive{};        // moves the limit between floor and ceiling
   FallbackOn fallback_on = FallbackOn::all;
   // What an exception says about the dependency, for calls whose own judge has no opinion.
   std::function<Opinion(const std::exception_ptr&)> judge{};
-  // Either way a call runs on its caller's thread, and without a time limit:
+  // In both cases a call runs on its caller's thread and without a time limit:
   bool enabled = true;     // false: calls go straight through, and are only counted
   bool shadow = false;     // counts what it would reject, and rejects nothing
   bool histograms = true;  // of wait and service times; and Snapshot::occupancy and saturated
-  Hooks hooks{};
-  bool measure_service = false;  // as GateOptions
-  bool track_holders = false;
-  // Everything else about the threads; name, threads, max_queue, max_wait, critical_reserve, hooks and clock
-  // are those above.
+  bool nested = false;     // its calls are made inside calls of other bulkheads: totals count each call once
+  // Everything else about the threads; name, threads, clock and the options of line_options.h are those above.
   PoolOptions pool{};
   // A gate that others own, such as a member of a Group. It must outlive the bulkhead; its name, limit, line
   // and hooks are used instead of those above. Not with Isolation::threads.
   Gate* gate = nullptr;
+  // How far max_concurrent reaches. Beyond the process it needs `sources`, which must outlive the bulkhead, and goes
+  // with Isolation::semaphore and Fairness::fifo only, without `adaptive` and `gate`. See scope.h.
+  Scope scope = Scope::process;
+  UnitSources* sources = nullptr;
   Clock* clock = nullptr;  // default: that of `gate`, else Clock::steady()
 };
+
+class RunningCall;
 
 namespace detail {
 template <class R>
 using Judged = std::conditional_t<std::is_void_v<R>, std::monostate, R>;
 template <class F>
-using ReturnOf =
-    typename std::conditional_t<std::is_invocable_v<F&, std::stop_token>,
-                                std::invoke_result<F&, std::stop_token>, std::invoke_result<F&>>::type;
+inline constexpr bool takes_stop = std::is_invocable_v<F&, std::stop_token>;
+template <class F>
+inline constexpr bool takes_call = !takes_stop<F> && std::is_invocable_v<F&, RunningCall&>;
+template <class F>
+using ReturnOf = typename std::conditional_t<
+    takes_stop<F>, std::invoke_result<F&, std::stop_token>,
+    std::conditional_t<takes_call<F>, std::invoke_result<F&, RunningCall&>, std::invoke_result<F&>>>::type;
 template <class F>
 using AwaitedOf = typename Awaited<ReturnOf<F>>::type;
 
-// What {} makes where CallOptions could stand too: for most calls, which ask for nothing.
+// Chosen by {} in place of CallOptions: a call without options.
 struct Nothing {};
 using NoOptions = std::initializer_list<Nothing>;
 
-class CallLimit;
-struct PooledTimes;
+class CallPath;
+class CallBody;
+struct BudgetHold;
+struct RunningCallOf;
+struct BulkheadCore;
+template <class R>
+class CallBodyOf;
 }  // namespace detail
 
 // What one call asks for. R is what it returns.
 template <class R>
 struct CallOptions {
-  std::function<R(const Cause&)> fallback{};
+  detail::Anchored<std::function<R(const Cause&)>> fallback{};
   Priority priority = Priority::normal;
   std::uint32_t cost = 1;
   std::chrono::nanoseconds timeout = gate_default;            // in line; 0 or less: do not wait
   std::chrono::nanoseconds execution_timeout = gate_default;  // running
   TimePoint deadline = no_deadline;                           // for both together
-  std::stop_token stop{};
+  detail::Anchored<std::stop_token> stop{};
   std::uint64_t flow = 0;  // as AcquireOptions
   std::string_view label{};
-  std::function<Opinion(const detail::Judged<R>&)> judge{};  // is what it returned a failure?
+  detail::Anchored<CallJudge<detail::Judged<R>>>
+      judge{};  // is what it returned or threw a failure? See judge.h
   std::source_location where = std::source_location::current();
+  Costs costs{};  // of budgets, see budget.h
 
   AcquireOptions acquire() const {
     return {.priority = priority,
@@ -158,7 +175,8 @@ struct CallOptions {
             .stop = stop,
             .flow = flow,
             .label = label,
-            .where = where};
+            .where = where,
+            .costs = costs};
   }
 };
 
@@ -172,6 +190,8 @@ struct BulkheadSnapshot {
   std::optional<BreakerSnapshot> breaker;
   std::optional<RateLimiterSnapshot> rate_limit;
   std::optional<LimiterSnapshot> adaptive;
+  std::optional<FleetSnapshot> fleet;  // with Scope::fleet
+  std::vector<BudgetSnapshot> budgets;
 
   std::uint64_t bypassed = 0;                // calls while not enabled
   std::uint64_t timed_out = 0;               // by the execution timeout
@@ -195,7 +215,7 @@ template <class R>
 class [[nodiscard]] Ended {
  public:
   explicit Ended(Result<R> result) : result_(std::move(result)) {}
-  explicit Ended(std::exception_ptr thrown) : result_(std::unexpect), thrown_(std::move(thrown)) {}
+  explicit Ended(std::exception_ptr thrown) : result_(unexpect), thrown_(std::move(thrown)) {}
 
   Result<R> get() && {
     if (thrown_) std::rethrow_exception(std::move(thrown_));
@@ -204,49 +224,102 @@ class [[nodiscard]] Ended {
   bool threw() const noexcept { return thrown_ != nullptr; }
 
  private:
-  friend class Bulkhead;
   Result<R> result_;
   std::exception_ptr thrown_;
 };
 
-// The right to make one protected call, and the duty to say how it ended. For those who cannot wrap the call
-// into a function: a request that ends in another handler than it began in.
+// The right to make one protected call; finish() reports its outcome. For calls that are not one function: a request
+// that begins in one handler and ends in another.
 class [[nodiscard]] Call {
  public:
-  Call() noexcept = default;
+  Call() noexcept {
+  }  // NOLINT(modernize-use-equals-default): a defaulted one is compiled to a slow fill of zeros
   Call(Call&& other) noexcept;
   Call& operator=(Call&& other) noexcept;
   ~Call() {
-    if (bulkhead_) finish(CallVerdict::ignored);
+    if (path_) finish(Outcome::ignored);
   }
 
-  explicit operator bool() const noexcept { return bulkhead_; }  // not finished
-  // Gives the place back and tells breaker and limiter. False, and no effect, the second time.
-  bool finish(CallVerdict verdict) noexcept;
-  // The same, a failure: it took longer than execution_timeout(), or than its deadline.
-  bool time_out() noexcept;
-  // How long it may run, see BulkheadOptions; for the caller to keep. wait_forever: no limit, or the bulkhead
-  // is not enabled or only watches.
+  explicit operator bool() const noexcept { return path_; }  // not finished
+  // Reports the outcome to breaker and limiter, and gives the place back. Outcome::timeout: the call took longer than
+  // execution_timeout() or its deadline. False, and no effect, the second time.
+  bool finish(Outcome outcome) noexcept;
+  // How long the call may run, see BulkheadOptions; the caller enforces it. wait_forever: no limit, or the bulkhead
+  // is not enabled or in shadow mode.
   std::chrono::nanoseconds execution_timeout() const noexcept;
   TimePoint began() const noexcept { return began_; }
   const Permit& permit() const noexcept { return permit_; }
 
- private:
-  friend class Bulkhead;
-  // free: it needs no place, because the bulkhead is not enabled or only watches. beyond: it would have had none.
-  // pinned: the bulkhead waits for it although it has no place in a gate of its own.
-  enum Flags : std::uint8_t { is_free = 1, is_beyond = 2, is_pinned = 4, is_bypassed = 8 };
-  bool free() const noexcept { return flags_ & is_free; }
+  // As Permit::settle and Permit::try_grow, for the units of the call's place; tokens of the rate limit stay as they
+  // were taken. A call that has no place because the bulkhead is not enabled or in shadow mode: true, and no effect.
+  bool settle(std::uint32_t units) noexcept { return permit_ ? permit_.settle(units) : has_no_place(); }
+  [[nodiscard]] bool try_grow(std::uint32_t units) noexcept {
+    return permit_ ? permit_.try_grow(units) : has_no_place();
+  }
+  // The same for the units of a budget that the call has named among its costs. False also if it has not; try_grow()
+  // never gets more than per_call_max.
+  bool settle(std::string_view budget, std::uint32_t units) noexcept;
+  [[nodiscard]] bool try_grow(std::string_view budget, std::uint32_t units) noexcept;
+  std::uint32_t held(std::string_view budget) const noexcept;  // units; 0 also if it has named none
 
-  Bulkhead* bulkhead_ = nullptr;
+ private:
+  friend class detail::CallPath;
+  friend class detail::CallBody;
+  friend struct detail::RunningCallOf;
+  // free: needs no place, because the bulkhead is not enabled or in shadow mode. beyond: a free call that would have
+  // had no place. pinned: the bulkhead waits for the call although it has no place in a gate of its own.
+  // waited: it had to wait for a budget.
+  enum Flags : std::uint8_t { kFree = 1, kBeyond = 2, kPinned = 4, kBypassed = 8, kWaited = 16 };
+  bool free() const noexcept { return flags_ & kFree; }
+  bool has_no_place() const noexcept { return path_ && free(); }  // false also once it is finished
+
+  detail::CallPath* path_ = nullptr;
   Breaker* breaker_ = nullptr;
   RateLimiter* rate_ = nullptr;  // until it has its place: to give the tokens back
+  detail::BudgetHold* budgets_ = nullptr;
   RateTicket ticket_;
   Permit permit_;
   BreakerPass pass_;
   LimiterCall sample_;
   TimePoint began_{};
   std::uint8_t flags_ = 0;
+};
+
+// A call from the inside: what a function that a bulkhead runs may do with its own call, on the thread on which it
+// runs. Valid until the function returns, or what it returns to co_await has ended.
+//
+//   model.execute([&](bulkhead::RunningCall& call) {
+//     while (more()) {
+//       if (call.stop_token().stop_requested()) break;
+//       call.settle("tokens", left());
+//     }
+//   }, {.costs = {{"tokens", 16'000}}});
+class RunningCall {
+ public:
+  RunningCall(const RunningCall&) = delete;
+  RunningCall& operator=(const RunningCall&) = delete;
+
+  // As of Call. In a pool whose on_reject is caller_runs, a call may run without a place: then false.
+  bool settle(std::uint32_t units) noexcept { return (free_ && !*permit_) || permit_->settle(units); }
+  [[nodiscard]] bool try_grow(std::uint32_t units) noexcept {
+    return (free_ && !*permit_) || permit_->try_grow(units);
+  }
+  bool settle(std::string_view budget, std::uint32_t units) noexcept;
+  [[nodiscard]] bool try_grow(std::string_view budget, std::uint32_t units) noexcept;
+  std::uint32_t held(std::string_view budget) const noexcept;
+  std::stop_token stop_token();  // the one that fn(std::stop_token) gets
+
+ private:
+  friend class detail::CallPath;
+  friend struct detail::RunningCallOf;
+  RunningCall(Permit& permit, detail::BudgetHold* budgets, bool free) noexcept
+      : permit_(&permit), budgets_(budgets), free_(free) {}
+
+  Permit* permit_;
+  detail::BudgetHold* budgets_;
+  void* attempt_ = nullptr;  // makes the stop_token, when it is asked for
+  std::stop_token stop_{};
+  bool free_;
 };
 
 class Bulkhead {
@@ -256,7 +329,7 @@ class Bulkhead {
   Bulkhead(const Bulkhead&) = delete;
   Bulkhead& operator=(const Bulkhead&) = delete;
 
-  // Calls fn() or fn(std::stop_token) and gives Result<what it returns>. What fn throws is thrown here, unless
+  // Calls fn(), fn(std::stop_token) or fn(RunningCall&) and gives Result<what it returns>. What fn throws is thrown here, unless
   // the fallback takes it.
   template <class F>
   auto execute(F&& fn, detail::NoOptions = {}, std::source_location where = std::source_location::current())
@@ -285,10 +358,10 @@ class Bulkhead {
   Result<Call> acquire(const AcquireOptions& options = {}) noexcept;
   template <class H>
   void async_acquire(AcquireOptions options, H handler);  // handler(Result<Call>)
-  auto co_acquire(AcquireOptions options = {});           // co_await -> Result<Call>
-  // async_acquire in two steps, for those who would make something for the wait (a stop_source, a timer) and need
-  // not make it for calls that do not wait: the answer; or nullopt, and `begun` is for the second step, in which
-  // options.stop counts.
+  // co_await -> Result<Call>. In an asio::awaitable: as Gate::co_acquire.
+  auto co_acquire(AcquireOptions options = {});
+  // async_acquire in two steps. Lets callers make what a wait needs (a stop_source, a timer) only for calls that wait.
+  // Returns the answer; or nullopt, and `begun` is for the second step, which uses options.stop.
   std::optional<Result<Call>> begin_acquire(const AcquireOptions& options, Call& begun) noexcept;
   template <class H>
   void async_acquire(Call begun, AcquireOptions options, H handler);
@@ -296,6 +369,7 @@ class Bulkhead {
   // In force from the next call on; calls in flight, counters and what breaker and limiter have learnt stay.
   // Policies can be added and taken away. std::invalid_argument if a setting is wrong, or cannot be changed
   // on a living bulkhead (name, isolation, fairness, critical_reserve, flow_*, gate, clock): then nothing has changed.
+  // std::bad_alloc: a part of the change may be in force; update again. A Registry undoes that part.
   // Hooks, judge, measure_service, track_holders, what `pool` says, and whether occupancy is measured, stay as they
   // were made.
   void update(const BulkheadOptions& options);
@@ -307,155 +381,25 @@ class Bulkhead {
 
   void close() noexcept;                      // as Gate; of a gate that others own, for them too
   bool drain(TimePoint until = no_deadline);  // as Gate
-  // While on, new calls are refused with Reason::shutdown, also in shadow mode and when not enabled; those in
-  // line and in flight go on. Unlike close() it can be taken back, and a gate that others own is not touched.
+  // While on, new calls are rejected with Reason::draining, also in shadow mode and when not enabled; calls in line
+  // and in flight continue. Unlike close() it can be undone, and a gate that belongs to somebody else is not closed.
   void set_draining(bool on);
-  // No call is in line, in flight, or on its way out. Lasting only if nobody can begin one.
+  // No call is in line, in flight, or being finished. A new call may begin at any time.
   bool idle() const noexcept;
 
   BulkheadSnapshot snapshot() const;
   BulkheadOptions options() const;  // as given last, see update()
-  std::vector<Holder> holders() const { return gate_->holders(); }
-  std::string_view name() const noexcept { return gate_->name(); }
-  Gate& gate() noexcept { return *gate_; }
-  Breaker* breaker() noexcept { return breaker_.load(std::memory_order_acquire); }  // null: none
-  Clock& clock() const noexcept { return clock_; }
-  Isolation isolation() const noexcept { return pool_ ? Isolation::threads : Isolation::semaphore; }
+  std::vector<Holder> holders() const;
+  std::string_view name() const noexcept;
+  Gate& gate() noexcept;
+  Breaker* breaker() noexcept;  // null: none
+  Clock& clock() const noexcept;
+  Isolation isolation() const noexcept;
 
  private:
-  friend class Call;
-  friend class detail::CallLimit;
-  struct Core;
-  // elsewhere: a pool, a gate of others, or a time limit. watched: the gate has hooks, a list of holders, or samples.
-  enum Mode : std::uint8_t {
-    bypassed = 1,
-    shadowed = 2,
-    timed = 4,
-    with_histograms = 8,
-    draining = 16,
-    elsewhere = 32,
-    watched = 64
-  };
+  detail::BulkheadCore& core() const noexcept;
 
-  struct Pin {  // around what touches the bulkhead when it may hold nothing that its destructor waits for
-    explicit Pin(Bulkhead& b) noexcept : bulkhead(b) { b.pins_.fetch_add(1, std::memory_order_relaxed); }
-    Pin(const Pin&) = delete;
-    Pin& operator=(const Pin&) = delete;
-    ~Pin() { bulkhead.unpin(); }
-    Bulkhead& bulkhead;
-  };
-  // Of a call that had to wait in line: if that ends in a refusal, its fallback is yet to come.
-  using Waiting = std::optional<Pin>;
-
-  // The stages before the place; false: `why` says which refused. Then the call, its place, and its end.
-  bool prepare(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept;
-  template <class R>
-  bool enter(Call& call, const CallOptions<R>& options, Rejection& why, Waiting& waiting) noexcept;
-  // Most calls begin and end on one thread, find a place at once, and have no time limit. This is what has to be known
-  // of one while it runs; nothing is written that need not be, because the next atomic operation waits for it.
-  struct SimpleCall {
-    SimpleCall() noexcept {}  // NOLINT(*-member-init): enter_simply() writes what will be read
-    TimePoint began() const noexcept { return TimePoint(std::chrono::nanoseconds(began_ns)); }
-
-    std::int64_t began_ns;  // 0: nobody wants to know
-    Breaker* breaker;
-    bool sampled;
-    std::uint64_t breaker_word;  // if there is a breaker
-    union {
-      LimiterCall sample;  // if sampled
-    };
-    RateLimiter* rate;           // if it is almost in, like the next two
-    std::uint64_t charge, mark;  // if there is a rate limiter
-  };
-  // no: it takes more than that, and nothing has been taken. almost: all it lacks is a place.
-  enum class Entry : std::uint8_t { no, almost, yes };
-  Entry enter_simply(SimpleCall& call) noexcept;
-  Entry enter_simply_at(SimpleCall& call, TimePoint now) noexcept;
-  Entry enter_simply_late(SimpleCall& call) noexcept;
-  Entry enter_simply_rest(SimpleCall& call, Gate::Turnstile::Pass passed) noexcept;
-  void leave_simply(const SimpleCall& call) noexcept;  // it has succeeded
-  void leave_simply_at(const SimpleCall& call, TimePoint now) noexcept;
-  void leave_simply_late(const SimpleCall& call) noexcept;
-  void leave_simply_telling(const SimpleCall& call, TimePoint now) noexcept;
-  void give_back_simply(TimePoint now) noexcept;
-  Call resume(const SimpleCall& call) noexcept;  // the same call, for the long way out
-  // The long way in, from where enter_simply() has left off.
-  bool enter_on(Call& call, const SimpleCall& begun, Entry entry, std::source_location where, Rejection& why,
-                Waiting& waiting) noexcept;
-  template <class R, class F>
-  Result<R> execute_on(F&& fn, const SimpleCall& begun, Entry entry, std::source_location where);
-  TimePoint glance() const noexcept;
-  bool enter(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
-             Waiting& waiting) noexcept;
-  bool enter_line(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
-                  Waiting& waiting) noexcept;
-  Gate::Turnstile::Pass pass(Call& call, Priority priority) noexcept;
-  bool enter_otherwise(Call& call, Gate::Turnstile::Pass passed, const AcquireOptions& options,
-                       Rejection& why, Waiting& waiting) noexcept;
-  bool place(Call& call, Result<Permit> permit, Rejection& why) noexcept;
-  void leave(Call& call, CallVerdict verdict, bool timed_out, std::chrono::nanoseconds took,
-             TimePoint now) noexcept;
-  void enter_free(Call& call, Priority priority, std::uint32_t cost, std::uint8_t mode) noexcept;
-  AcquireOptions with_defaults(AcquireOptions options) const noexcept;
-  Opinion judge(const std::exception_ptr& thrown) const;
-  template <class R>
-  CallVerdict judge(Ended<R>& ended, const CallOptions<R>& options, Permit& permit) const noexcept;
-  void would_reject(Reason reason) noexcept;
-  void count_timeout(const Call& call) noexcept;
-  Rejection late() noexcept;  // a Reason::timeout, counted as an execution timeout
-  void apply(const BulkheadOptions& options);
-  void try_out(const BulkheadOptions& options) const;
-  void size(std::uint32_t max_concurrent);
-  static void take_back(Call& call) noexcept {  // the tokens of a call that is not made
-    if (RateLimiter* const rate = std::exchange(call.rate_, nullptr)) rate->cancel(call.ticket_);
-  }
-  void pin(Call& call) noexcept;
-  void unpin() noexcept;
-  void count_fallback(Cause::Kind kind, bool threw) noexcept;
-  std::chrono::nanoseconds time_limit(std::chrono::nanoseconds own) const noexcept;
-  bool has_fallback(Cause::Kind kind) const noexcept {
-    return covers(fallback_on_.load(std::memory_order_relaxed), kind);
-  }
-
-  template <class R>
-  Ended<R> conclude(const CallOptions<R>& options, const Cause& cause, Ended<R>&& otherwise);
-  template <class R>
-  Ended<R> refused(const CallOptions<R>& options, const Rejection& why);
-  template <class R>
-  class Attempt;
-  template <class R, class F>
-  Ended<R> attempt(Call& call, F& fn, const CallOptions<R>& options);
-  template <class R, class F>
-  Ended<R> execute_pooled(F&& fn, const CallOptions<R>& options);
-  template <class R, class F>
-  class Pooled;
-  template <class R, class F>
-  Ended<R> arrived(Call& call, Result<Permit> permit, F& fn, const CallOptions<R>& options);
-  template <class R, class F>
-  detail::Lazy<Result<R>> co_execute_lazily(F fn, CallOptions<R> options);
-  template <class H, class A>
-  void deliver(H& handler, A&& what) noexcept;
-  TimePoint begin_pooled(detail::PooledTimes& times, TimePoint submitted) noexcept;
-  void end_pooled(detail::PooledTimes& times, TimePoint began) noexcept;
-  void count_handler_error() noexcept;
-
-  // Read by every call, written seldom. A policy that is taken away lives on until the end, for the calls
-  // that it has admitted.
-  std::atomic<std::uint8_t> mode_{0};
-  std::atomic<FallbackOn> fallback_on_{FallbackOn::all};
-  std::atomic<RateLimiter*> rate_{nullptr};
-  std::atomic<Breaker*> breaker_{nullptr};
-  std::atomic<AdaptiveLimiter*> limiter_{nullptr};
-  std::atomic<std::chrono::nanoseconds> max_wait_{wait_forever}, execution_timeout_{wait_forever};
-  Clock& clock_;
-  const bool steady_;  // it is Clock::steady(), whose glance() need not be called to be known
-  Gate* gate_ = nullptr;
-  Pool* pool_ = nullptr;  // null: Isolation::semaphore
-  bool shared_ = false;   // the gate is another's
-  // Calls that have no place and will yet touch this object. The top bit: the destructor waits for them.
-  static constexpr std::uint32_t closing = std::uint32_t{1} << 31;
-  std::atomic<std::uint32_t> pins_{0};
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<detail::CallPath> path_;  // the stages of a call; everything else is behind them
 };
 
 // A callable with fn's parameters whose calls are protected, and give a Result. The bulkhead must outlive it.

@@ -1,14 +1,17 @@
-// histogram.h - counts durations in buckets that grow by 2^(1/8), so any quantile is right within
+// histogram.h - counts durations in buckets that grow by a factor of 2^(1/8), so that every quantile is exact within
 // about 4.5 %.
 //
 //   bulkhead::Histogram waits;
 //   waits.record(1'300'000);                                // ns
-//   auto last = waits.counts();  ...  auto window = waits.counts();  window -= last;
-//   window.quantile(0.99);                                  // of what was recorded in between
+//   const auto last = waits.counts();
+//   ...
+//   auto window = waits.counts();
+//   window -= last;
+//   window.quantile(0.99);                                  // of the values recorded in between
 //
 // Bucket i holds the values in (2^((i-1)/8), 2^(i/8)] ns: the bounds of a Prometheus native histogram of
-// schema 3. Bucket 0 holds 0 and 1; the last one everything above 73 minutes.
-// Threads: any may record and read at once. A reading taken meanwhile may lack records that are under way.
+// schema 3. Bucket 0 holds 0 and 1; the last bucket everything above 73 minutes.
+// Threads: any number may record and read. A concurrent read may miss values that are being recorded.
 // Cost: recording is two relaxed additions; nothing allocates; 2.7 KiB.
 #pragma once
 
@@ -20,7 +23,7 @@
 
 namespace bulkhead {
 
-// A plain copy: to merge those of several histograms, to subtract an earlier one, to ask for quantiles.
+// A plain copy of the counts: merge several, subtract an earlier one, compute quantiles.
 struct HistogramCounts {
   static constexpr std::size_t kPerOctave = 8;
   static constexpr std::size_t kBuckets = 42 * kPerOctave + 1;
@@ -45,15 +48,15 @@ class Histogram {
   Histogram(const Histogram&) = delete;
   Histogram& operator=(const Histogram&) = delete;
 
-  // Relaxed throughout: each number stands for itself, nothing is published through it.
+  // Relaxed: the numbers are independent, and publish nothing.
   void record(std::uint64_t ns) noexcept {
     count(ns);
     sum_.fetch_add(ns, std::memory_order_relaxed);
   }
-  // The same without the sum, for those who keep it elsewhere.
+  // Without the sum, for callers that keep it elsewhere.
   void count(std::uint64_t ns) noexcept { buckets_[bucket_of(ns)].fetch_add(1, std::memory_order_relaxed); }
   void merge(const HistogramCounts& other) noexcept;
-  void reset() noexcept;  // records that come in meanwhile may be lost or kept
+  void reset() noexcept;  // values recorded concurrently may be lost or kept
 
   HistogramCounts counts() const noexcept;
   std::uint64_t count() const noexcept { return counts().count(); }
@@ -71,9 +74,9 @@ class Histogram {
   static double upper_bound(std::size_t bucket) noexcept;  // ns
 
  private:
-  // Each 32nd of an octave has at most one bound within it. So a cell is that bound (2^63 * 2^(k/8), rounded down,
-  // or one above all), and in its lowest bits how many bounds lie below the cell: values up to kMost have zeros
-  // there, so that the comparison does not see them.
+  // Each 32nd of an octave contains at most one bound. So a cell is that bound (2^63 * 2^(k/8), rounded down, or one above
+  // all), and in its lowest bits the number of bounds below the cell: values up to kMost have zeros there, so these bits
+  // do not change the comparison.
   static constexpr std::uint64_t kBelow = 15, kMost = std::uint64_t{1} << ((kBuckets - 1) / kPerOctave);
   static constexpr std::array<std::uint64_t, 32> kCells = [] {
     constexpr std::array<std::uint64_t, kPerOctave + 1> bounds{

@@ -1,36 +1,38 @@
-// http_guard.h - the bulkheads of an HTTP server, without the server: which one a request needs, how
-// long it may wait, what it is told if it is refused. The middlewares for Boost.Beast and cpp-httplib
-// are this and their server's own ways.
+// http_guard.h - the server-independent part of an HTTP middleware: chooses the bulkhead of a request, its deadline, and the
+// response if it is rejected. The adapters for Boost.Beast and cpp-httplib are built on it.
 //
-//   http::Guard guard(registry, {.routes = {{.path = "/reports", .bulkhead = "reports", .max_timeout = 2s},
-//                                           {.path = "/", .bulkhead = "shop"}}});
-//   auto visit = guard.arrive({.method = "GET", .target = "/reports/7", .peer = ip, .header = get}, now);
+//   bulkhead::http::Guard guard(registry, {.routes = {{.path = "/reports", .bulkhead = "reports", .max_timeout = 2s},
+//                                                     {.path = "/", .bulkhead = "shop"}}});
+//   const auto get = [&](std::string_view name) -> std::string_view { return request[name]; };
+//   auto visit = guard.arrive({.method = "GET", .target = "/reports/7", .peer = ip, .header = get}, now());
 //   if (visit.answer) return send(*visit.answer);                    // /metrics, /health/bulkheads
 //   auto call = visit.acquire();                                     // blocks; or visit.bulkhead->async_acquire
-//   if (!call) return send(guard.refuse(visit, call.error(), now));  // after guard.hold(now)
-//   ...
-//   call->finish(http::verdict(status));                             // when the response is out, or the client gone
+//   if (!call) return send(guard.reject(visit, call.error(), now()));  // after guard.hold()
+//   const auto response = handle();
+//   call->finish(bulkhead::http::verdict(response.status));                    // see Route::hold_place
+//   send(response);
 //
-// Routes are prefixes at a '/': "/reports" is "/reports", "/reports/7" and "/reports?x", not
-// "/reportsx"; the longest match counts, one with a method before one without. Paths are decoded and
-// cleaned of "." and ".." first. A route names a bulkhead of the registry, looked up for each request, so
-// that one that was removed refuses (Reason::shutdown) and one that was made anew counts. A route with
-// `tenants` gives each tenant its own.
+// Routes are prefixes at a '/': "/reports" matches "/reports", "/reports/7" and "/reports?x", not "/reportsx"; the longest
+// match has precedence, and a route with a method before one without. Paths are decoded and cleaned of "." and ".." first. A
+// route names a bulkhead of the registry, which is looked up for each request: while it is not in the registry, requests are
+// rejected (Reason::shutdown). A route with `tenants` gives each tenant its own bulkhead; without that set of tenants in the
+// registry, requests are rejected in the same way.
 //
-// A refusal storm must not become the outage: clients that come back at once after each 503 can keep a
-// server so busy refusing that its healthy routes starve. hold() says how long to keep a refusal:
-// nothing while refusals are few, then so that no more than `per_second` leave, a few at a time. As each of those
-// clients asks again only when it has been refused, that is also how often they ask.
+// Clients that retry immediately after each 503 can keep a server so busy with rejections that healthy routes starve. hold()
+// returns how long to delay a rejection: not at all while rejections are few, then such that at most `per_second` are sent,
+// in small batches. As these clients retry only after the response, this also bounds the rate of their requests.
 //
-// Threads: every member of Guard may be called from any thread; a Visit belongs to one request. The
-// registry outlives the guard.
-// Cost: arrive() hashes a name and allocates nothing; a refusal makes its response.
+// Threads: every member of Guard may be called from any thread; a Visit belongs to one request. The registry must outlive
+// the guard.
+// Cost: arrive() hashes a name and allocates nothing; a rejection allocates its response.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,46 +40,15 @@
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/http.h"
 #include "bulkhead/http_hints.h"
+#include "bulkhead/metrics.h"
 #include "bulkhead/registry.h"
 
 namespace bulkhead::http {
 
-struct Route {
-  std::string path = "/";
-  std::string method{};    // empty: any
-  std::string bulkhead{};  // of the registry; empty, and no tenants: the route is not protected
-  std::string tenants{};   // a set of the registry: a request with a tenant gets that one's
-  Priority priority = Priority::normal;
-  std::uint32_t cost = 1;
-  std::chrono::nanoseconds max_timeout = wait_forever;  // in line and running together
-  ResponseOptions responses{};
-  // The last good response to each GET is kept this long, and sent instead of a refusal; before
-  // responses.fallback. Never those to requests with credentials, or that set cookies, or say private or
-  // no-store.
-  std::chrono::nanoseconds cache_for{};
-};
-
-// More than per_second times max_hold clients at once are refused faster than that: give either
-// more.
-struct StormOptions {
-  std::uint32_t per_second = 1000;  // refusals that leave at most, once `burst` is used up; 0: none is held
-  std::uint32_t burst = 100;
-  std::uint32_t batch = 4;  // of those that are held, so many leave together
-  std::chrono::nanoseconds max_hold = std::chrono::seconds(1);
-};
-
-struct GuardOptions {
-  std::vector<Route> routes{};
-  std::vector<std::string> trusted_peers{};  // see TrustedPeers: whose tenants and priorities are believed
-  std::string priority_header = "Priority";
-  std::string tenant_header = "X-Tenant-Id";
-  bool absolute_deadline = false;                 // see http_hints.h
-  std::string metrics_path = "/metrics";          // empty: not here
-  std::string health_path = "/health/bulkheads";  // empty: not here
-  bool pages_for_trusted_only = false;            // these two
-  StormOptions storm{};
-  std::size_t cache_entries = 256, cache_entry_bytes = std::size_t{64} * 1024;  // for Route::cache_for
-  std::uint64_t seed = 0;  // of the jitter; 0: another one for each guard
+// How long a request is in flight in the bulkhead.
+enum class HoldPlace : std::uint8_t {
+  until_handled,  // until the handler has ended and the body is in memory
+  until_written,  // until the response has been written, or the client has disconnected
 };
 
 struct Request {
@@ -86,24 +57,96 @@ struct Request {
   std::int64_t unix_now = 0;  // ms, for GuardOptions::absolute_deadline
 };
 
-// One request on its way.
+struct Route {
+  std::string path = "/";
+  std::string method{};    // empty: any
+  std::string bulkhead{};  // of the registry; empty and no tenants: the route is not protected
+  std::string tenants{};   // a set of tenants of the registry, for requests with a tenant
+  Priority priority = Priority::normal;
+  std::uint32_t cost =
+      1;  // of each request, unless one of the next three says otherwise; give at most one of them
+  // A header with the cost, such as an estimate of tokens. Of trusted peers only (GuardOptions::trusted_peers): other
+  // clients could ask for less than they use. Missing or not a number: `cost`.
+  std::string cost_header{};
+  std::uint32_t bytes_per_unit =
+      0;  // so many bytes of Content-Length are a unit, rounded up; without one: `cost`
+  // Called for each request, from any thread, before its body is read. If it throws: `cost`.
+  std::function<std::uint32_t(const Request&)> cost_of{};
+  std::string budget{};  // the cost is taken of this budget of the bulkhead (budget.h), and the place costs 1
+  std::chrono::nanoseconds max_timeout = wait_forever;  // for waiting and running together
+  ResponseOptions responses{};
+  // With until_handled a client that reads slowly holds memory and a connection, but does not count as in flight. Use
+  // until_written if the bulkhead protects the memory of the responses. A body that is produced while it is written
+  // (content providers of cpp-httplib) is in flight until it is written in both cases.
+  HoldPlace hold_place = HoldPlace::until_handled;
+  // The last successful response to each GET is cached this long, and sent instead of a rejection and of
+  // responses.fallback. It is sent only to requests with the same target, tenant, Host and X-Forwarded-Host, -Proto, and the
+  // same value of those headers among Accept, Accept-Encoding, Accept-Language and Origin that its Vary names
+  // (Accept-Encoding also if it has a Content-Encoding). Not cached: responses to requests with credentials
+  // (GuardOptions::credential_headers) or no-store; responses that set a cookie, contain private, no-store, no-cache or
+  // must-revalidate, or vary by another header.
+  std::chrono::nanoseconds cache_for{};
+};
+
+// With more concurrent clients than per_second times max_hold, rejections are sent faster than per_second: raise one of
+// them.
+struct StormOptions {
+  std::uint32_t per_second = 1000;  // most rejections per second, once `burst` is used up; 0: none is delayed
+  std::uint32_t burst = 100;
+  std::uint32_t batch = 4;  // the number of delayed rejections that are sent together
+  std::chrono::nanoseconds max_hold = std::chrono::seconds(1);
+};
+
+struct GuardOptions {
+  std::vector<Route> routes{};
+  std::vector<std::string> trusted_peers{};  // see TrustedPeers: whose tenants and priorities are accepted
+  std::string priority_header = "Priority";
+  std::string tenant_header = "X-Tenant-Id";
+  bool absolute_deadline = false;                 // see http_hints.h
+  std::string metrics_path = "/metrics";          // empty: none
+  std::string health_path = "/health/bulkheads";  // empty: none
+  bool pages_for_trusted_only = false;            // restricts these two pages
+  StormOptions storm{};
+  std::size_t cache_entries = 256, cache_entry_bytes = std::size_t{64} * 1024;  // for Route::cache_for
+  // A request with one of these headers is not answered from the cache, and its response is not cached.
+  std::vector<std::string> credential_headers = {"Authorization", "Cookie", "Proxy-Authorization",
+                                                 "X-Api-Key"};
+  MetricsOptions metrics{};  // of the metrics page
+  // More data for the metrics page, such as the state of a configuration file (config_metrics.h). Called for each page, from
+  // any thread. Process statistics are added if they are missing.
+  std::function<MetricsExtras()> metrics_extras{};
+  std::uint64_t seed = 0;  // of the jitter; 0: a random one for each guard
+};
+
+// One request.
 struct Visit {
   const Route* route = nullptr;          // null: none matches
-  std::shared_ptr<Bulkhead> bulkhead{};  // null: it is not protected, or answered
-  std::optional<Response> answer{};      // it needs no handler: a page of the guard, or a refusal
-  bool refused = false;                  // `answer` is a refusal: hold it
+  std::shared_ptr<Bulkhead> bulkhead{};  // null: not protected, or answered already
+  std::optional<Response> answer{};      // no handler needed: a page of the guard, or a rejection
+  bool rejected = false;                 // `answer` is a rejection: delay it by hold()
   AcquireOptions options{};              // for the bulkhead
-  TimePoint deadline = no_deadline;      // for the handler; pass_on() tells the next service
+  TimePoint deadline = no_deadline;      // for the handler; see pass_on() for the next service
   bool trusted = false, tenants_own = false;
-  std::string cache_key{};  // empty: its response is not kept
+  std::string cache_key{};  // of the response cache; empty: not cached
 
   Result<Call> acquire() const { return bulkhead->acquire(options); }
 };
 
-// What a status says about the dependency.
-constexpr CallVerdict verdict(int status) noexcept {
-  return succeeded(status) ? CallVerdict::success : CallVerdict::failure;
+// The verdict that a status implies.
+constexpr Outcome verdict(int status) noexcept {
+  return succeeded(status) ? Outcome::success : Outcome::failure;
 }
+
+struct HeaderView {
+  std::string_view name, value;
+};
+
+// The response of a handler, with all headers; a repeated header is listed repeatedly.
+struct Answered {
+  int status = 200;
+  std::span<const HeaderView> headers{};
+  std::string_view body{};
+};
 
 class Guard {
  public:
@@ -114,13 +157,11 @@ class Guard {
   Guard& operator=(const Guard&) = delete;
 
   Visit arrive(const Request& request, TimePoint now);
-  Response refuse(const Visit& visit, const Rejection& why, TimePoint now);
-  // How long the next refusal should be held before it is sent. Counts it.
+  Response reject(const Visit& visit, const Rejection& why, TimePoint now);
+  // Counts a rejection, and returns how long to delay it.
   std::chrono::nanoseconds hold(TimePoint now) noexcept;
-  // A response is on its way: keeps it if the route wants that. `cache_control` and `set_cookie` are its
-  // headers.
-  void answered(const Visit& visit, int status, std::string_view content_type, std::string_view body,
-                std::string_view cache_control, bool set_cookie, TimePoint now);
+  // After the handler: caches the response if the route allows it. Needed only if visit.cache_key is not empty.
+  void answered(const Visit& visit, const Answered& response, TimePoint now);
 
   const Route* match(std::string_view method, std::string_view target) const;  // null: none
   Response metrics(std::string_view accept);

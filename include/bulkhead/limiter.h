@@ -1,27 +1,33 @@
-// limiter.h - moves a gate's limit to where the dependency's capacity is, between a floor and a ceiling.
+// limiter.h - adapts the max_concurrent of a gate to the capacity of its dependency, between a floor and a ceiling.
 //
 //   bulkhead::Gate search{{.name = "search", .max_concurrent = 20}};
 //   bulkhead::AdaptiveLimiter limiter{search, {.floor = 2, .ceiling = 500}};
 //
 //   if (auto permit = search.acquire()) {
 //     const auto call = limiter.admitted(now(), search.snapshot().in_flight);
-//     const bool ok = query();
-//     limiter.completed(call, now(), ok ? bulkhead::CallEnd::success : bulkhead::CallEnd::failure);
+//     const bool ok = succeeds();
+//     limiter.completed(call, now(), ok ? bulkhead::Outcome::success : bulkhead::Outcome::failure);
 //   }
 //   log(limiter.snapshot().why.text());
-//   // limit 55 -> 61 (raised): goodput 502/s at 46, 597/s at 55, gain 0.96 of 1, noise 0.11, ...
+//   // limit 57 -> 49 (raised): goodput 1163/s at 48, 1236/s at 57, gain 0.35 of 1, noise 0.19; 134 calls,
+//   // 1211/s good, 57.0 in flight, 46 ms each (42 ms without load), 0.0 % bad, 31 rejected: calls hardly wait
 //
 // Threads: every member may be called from any thread, also from the gate's hooks and handlers. The gate and
-//   the limiter's clock outlive the limiter, and nobody else resizes the gate meanwhile.
-// Promises: the limit stays within floor and ceiling. It moves only while the calls in flight press against
-//   it, and up only when more concurrency gave more successes per second. Calls admitted under another limit
-//   decide nothing. The gate ends up with the last limit decided or asked for, never with an older one.
-// Not promised: a good limit where calls are too few (a window needs some hundreds of them) or where others
-//   load the same dependency as much as this gate does.
-// Cost: admitted() is one relaxed load; completed() four relaxed additions on a cache line that few threads
-//   share, no lock; about 33 ns of processor time together. One call in some hundreds ends a window: it
-//   takes a lock nobody waits for, folds the counts, and may resize the gate, which can run handlers of
-//   calls in line.
+//   the limiter's clock must outlive the limiter, and only the limiter may resize the gate.
+// Promises: the limit stays within floor and ceiling. It changes only while it is the bottleneck: most of it is in use, or
+//   calls are rejected. It rises where more concurrency brings more successes per second or where calls do not wait at the
+//   dependency, and falls where they wait. When every call times out it is halved, down to the floor, and recovers when
+//   calls succeed. Calls admitted under another limit decide nothing. The gate gets the last limit decided or requested,
+//   never an older one.
+// Several instances may call one dependency, each with its own limiter: they compare limits in the same slots of the wall
+//   clock, so their clocks should agree within some tenths of a second. With clocks that differ more, calls wait longer
+//   at the dependency, bounded by timeouts.
+// Not promised: a good limit where calls are too few (a comparison needs some dozens of them), or where most of
+//   the load of the dependency comes from callers without a limiter.
+// Cost: admitted() is one relaxed load; completed() is four relaxed additions on a cache line that few threads share,
+//   without a lock (docs/benchmarks.md). One call in some hundreds ends a window: it takes a lock, which other
+//   calls do not wait for, adds up the counts, reads two clocks, and may resize the gate, which can run handlers of
+//   waiting calls.
 #pragma once
 
 #include <chrono>
@@ -38,33 +44,28 @@
 namespace bulkhead {
 
 enum class LimitAlgorithm : std::uint8_t {
-  knee,       // ours: goodput compared at two limits; see docs/design/limiter.md
-  aimd,       // the known ones, for comparison and for those who trust them
+  knee,       // the default: compares two limits in slots of the clock; see docs/design/limiter.md
+  aimd,       // published algorithms, for comparison
   vegas,      //
   gradient2,  //
 };
 
 constexpr std::string_view to_string(LimitAlgorithm algorithm) noexcept {
-  constexpr std::string_view names[] = {"knee", "aimd", "vegas", "gradient2"};
+  constexpr std::string_view kNames[] = {"knee", "aimd", "vegas", "gradient2"};
   const auto i = static_cast<std::size_t>(algorithm);
-  return i < std::size(names) ? names[i] : "unknown";
+  return i < std::size(kNames) ? kNames[i] : "unknown";
 }
-
-// How a call ended, for the limiter.
-enum class CallEnd : std::uint8_t {
-  success,
-  failure,  // the dependency said no; it is no success, however fast it came
-  timeout,  // given up by its execution timeout
-  ignored,  // says nothing about the dependency: cancelled by its caller, refused locally
-};
 
 // The settings of LimitAlgorithm::knee. The defaults suit calls of 1 ms to 1 s.
 struct KneeOptions {
-  double margin = 1.1;  // the limit aimed at, in capacities: above 1 to 1.5
-  double dip = 0.85;    // how low a probe goes, in limits: 0.5 to below 1 / margin
+  // The target round trip as a multiple of the round trip without load: above 1 to 1.5. A low limit has a longer target:
+  // about 1.3 times the round trip without load at a limit of 4, 1.1 times at 50.
+  double margin = 1.02;
+  double dip = 0.85;  // how far a probe lowers the limit, as a factor: 0.5 to below 1 / margin
   std::chrono::nanoseconds min_window = std::chrono::milliseconds(200);
   std::chrono::nanoseconds max_window = std::chrono::seconds(10);
-  std::chrono::nanoseconds max_quiet = std::chrono::seconds(5);  // between probes when nothing changes
+  // The longest time between two tests at half the limit in steady operation.
+  std::chrono::nanoseconds max_quiet = std::chrono::seconds(64);
 };
 
 struct AimdOptions {
@@ -89,7 +90,9 @@ struct LimiterOptions {
   LimitAlgorithm algorithm = LimitAlgorithm::knee;
   std::uint32_t floor = 1;
   std::uint32_t ceiling = 1000;
-  std::uint32_t initial = 0;  // 0: the gate's limit, brought between floor and ceiling
+  std::uint32_t initial = 0;  // 0: the max_concurrent of the gate, within floor and ceiling
+  // knee: the highest limit whose mean round trip stays below this, instead of the knee; 0: none.
+  std::chrono::nanoseconds target_latency{};
   KneeOptions knee{};
   AimdOptions aimd{};
   VegasOptions vegas{};
@@ -113,12 +116,12 @@ enum class LimitVerdict : std::uint8_t {
 inline constexpr std::size_t kLimitVerdicts = 12;
 std::string_view to_string(LimitVerdict verdict) noexcept;
 
-// Why this limit: the last window and what was made of it.
+// The last window and the decision made from it.
 struct LimitDecision {
   LimitVerdict verdict = LimitVerdict::started;
   TimePoint at{};
   std::uint32_t from = 0, to = 0;  // the limit in force before and after
-  // What was compared; 0 if nothing was. Goodput is successes per second.
+  // The compared limits; 0 without a comparison. Goodput is successes per second.
   std::uint32_t low = 0, high = 0;
   double low_goodput = 0, high_goodput = 0;
   // 1: goodput grew as the limit did. 0: not at all. `noise` is its standard error.
@@ -127,8 +130,11 @@ struct LimitDecision {
   double goodput = 0;
   double in_flight = 0;  // mean at admission
   std::chrono::nanoseconds round_trip{};
+  std::chrono::nanoseconds unloaded{};  // the round trip without load, as far as it is known; else 0
   std::uint64_t samples = 0;
-  double bad_share = 0;  // failures and timeouts
+  double bad_share = 0;        // failures and timeouts
+  std::uint64_t rejected = 0;  // by the gate, because it was full
+  std::string_view because{};  // one clause of plain text; a string literal
 
   std::string text() const;  // one line
 };
@@ -146,7 +152,7 @@ struct LimiterSnapshot {
   LimitDecision change{};   // the last one that moved the settled limit
 };
 
-// What a call remembers of its admission.
+// Data of an admission that completed() needs.
 struct LimiterCall {
   TimePoint start{};
   std::uint32_t epoch = 0;
@@ -161,16 +167,16 @@ class AdaptiveLimiter {
   AdaptiveLimiter(const AdaptiveLimiter&) = delete;
   AdaptiveLimiter& operator=(const AdaptiveLimiter&) = delete;
 
-  // When the call is admitted. `in_flight` counts it too.
+  // Call it when a call is admitted. `in_flight` includes the call.
   LimiterCall admitted(TimePoint now, std::uint32_t in_flight) const noexcept;
-  // When it has ended, after its permit was released or before.
-  void completed(const LimiterCall& call, TimePoint now, CallEnd end) noexcept;
+  // Call it when the call has ended, before or after the release of its permit.
+  void completed(const LimiterCall& call, TimePoint now, Outcome outcome) noexcept;
 
-  // At once: the limit is brought between the new floor and ceiling; another algorithm, or other settings of
-  // the same, start afresh from there. std::invalid_argument: nothing has changed.
+  // Applies immediately: the limit is moved within the new floor and ceiling; another algorithm, or other settings of it,
+  // start there without history. std::invalid_argument: nothing has changed.
   void update(const LimiterOptions& options);
-  void hold(bool on);  // true: the settled limit stays as it is, and nothing is learnt
-  void reset();        // forgets what was learnt and starts from the initial limit
+  void hold(bool on);  // true: keeps the settled limit and stops learning
+  void reset();        // discards what was learnt and starts from the initial limit
 
   std::uint32_t limit() const noexcept;
   LimiterSnapshot snapshot() const;

@@ -1,11 +1,11 @@
-// manual_clock.h - time that stands still until told: for tests and simulations on the real gate.
+// manual_clock.h - time that advances only by advance(): for tests and simulations with the real gate.
 //
 //   bulkhead::ManualClock clock;
 //   bulkhead::Gate gate{{.max_concurrent = 1, .max_queue = 8, .max_wait = 1s, .clock = &clock}};
-//   ... clock.advance(1s);            // every timeout up to then fires, in order
+//   clock.advance(1s);                // every timeout up to that time fires, in order
 //
-// Threads: any. Alarms (asynchronous waiters) fire on the thread that advances; a parked thread looks at this
-// clock every millisecond of real time. The clock outlives its gates.
+// Threads: any. Alarms (asynchronous waiters) fire on the thread that advances; a parked thread reads this clock every
+// millisecond of real time. The clock must outlive its gates.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ class ManualClock final : public Clock, public DeadlineDriver {
 
   void advance(std::chrono::nanoseconds by);
   void advance_to(TimePoint then);  // a time in the past changes nothing
-  // When the next alarm is due (no_deadline: none). Lets a simulator jump from event to event.
+  // The time of the next alarm (no_deadline: none), so that a simulator can jump from event to event.
   TimePoint next_alarm() const noexcept;
 
   TimePoint now() const noexcept override;

@@ -5,21 +5,24 @@
 //   auto task = reports.submit([](std::stop_token stop) { return slow_report(stop); },
 //                              {.execution_timeout = 2s});
 //   if (auto report = task.get_for(500ms)) show(*report);
-//   else show_cached(report.error().reason);    // timeout: the caller goes on, the thread is still busy
+//   else show_cached(report.error().reason);    // timeout: the caller continues, the thread is still busy
 //
-// Behind it is a Gate of `threads` units whose line is the queue, so order, priorities, the critical
-// reserve, eviction, cost, timeouts, cancellation, resize and counters are the gate's (gate.h).
-// Promises: every submission ends in exactly one result. A permit is held until the work has really ended:
-//   a caller that gives up does not make the pool believe that a thread is free (PoolSnapshot::abandoned).
-// Threads: every member may be called from any thread, also from work running in the pool. Work that waits
-//   for other work of its own pool can starve itself: a debug build says so and aborts when every thread
-//   waits for a queued task. Workers start when work comes, up to `threads`; those beyond `min_threads`
-//   end after `keep_alive` without work.
-// Cost: a submit takes one recycled block for the shared state (256 bytes; 512 if fn is larger than 64 bytes,
-//   from the heap if it is larger than 300), one compare-exchange when a thread is free, a short lock when
-//   not; at most one wake-up is in flight. post() saves the Task where nobody waits for the result.
-// The destructor is shutdown(now) without a deadline: queued work is rejected, running work is asked to
-// stop and waited for.
+// A pool has a Gate of `threads` units, and the queue is its line. So order, priorities, the critical reserve, eviction,
+// cost, timeouts, cancellation, resize and counters are those of gate.h.
+// Promises: every submission ends in exactly one result. A permit is held until the work has ended. When a caller gives
+//   up on running work, the thread still counts as busy (PoolSnapshot::abandoned).
+// Threads: every member may be called from any thread, also from work that runs in the pool. Work that waits for other
+//   work of its own pool can deadlock: a debug build aborts with a message when every thread waits for a queued task.
+//   Workers start when they are needed, up to `threads`; workers above `min_threads` end after `keep_alive` without
+//   work. If the system gives no thread, work waits for the existing workers; without any worker the submitting thread
+//   runs the work.
+// Cost: a submit takes one recycled block for the shared state (256 bytes; 512 if fn is larger than 64 bytes, from the
+//   heap if it is larger than 300), one compare-exchange when a thread is free, a short lock otherwise; at most one
+//   wake-up is in flight. post() saves the Task if the result is not needed.
+// Without memory: submit throws std::bad_alloc and has no effect. No later step needs memory, but a rejection may lack
+//   its numbers and name, and its fallback may not run.
+// The destructor is shutdown(now) without a deadline: it rejects queued work, requests running work to stop and waits
+// for it.
 #pragma once
 
 #include <chrono>
@@ -41,22 +44,28 @@
 
 namespace bulkhead {
 
-class Bulkhead;
+namespace detail {
+class CallPath;
+struct BulkheadCore;
+}  // namespace detail
 
-// What becomes of work that has no place. A fallback is given with the work itself, see Pool::submit_or.
+// What happens to work that finds the queue full. For a fallback, see Pool::submit_or.
 enum class OnReject : std::uint8_t {
-  abort,        // the task is complete with the Rejection
-  caller_runs,  // the submitting thread runs it there and then, which slows those who submit too much;
-                // dangerous where that thread must not block (an event loop), and never done when the pool
-                // is shut down
+  abort,  // the task completes with the Rejection
+  // The submitting thread runs the work at once, which slows down callers that submit too much. Do not use it where that
+  // thread must not block (an event loop). After shutdown the work is rejected.
+  caller_runs,
+  // Rejects as evicted the oldest task of the lowest priority, if that is not above the new one's, and queues the new
+  // one; for work of which only the newest matters.
+  discard_oldest,
 };
 
 enum class Shutdown : std::uint8_t {
-  graceful,  // what is queued still runs
-  now,       // what is queued is rejected, what runs is asked to stop
+  graceful,  // queued work still runs
+  now,       // queued work is rejected, running work is requested to stop
 };
 
-// Carries a context (trace id, logger, locale) from the submitting thread to the one that works.
+// Carries a context (trace id, logger, locale) from the submitting thread to the worker.
 struct ContextHooks {
   std::function<std::shared_ptr<void>()> capture{};                    // on the submitting thread
   std::function<void(const std::shared_ptr<void>&)> enter{}, leave{};  // around the work, on the worker
@@ -64,52 +73,44 @@ struct ContextHooks {
 
 struct PoolOptions {
   std::string name{};
-  std::uint32_t threads = 1;      // running at once at most
-  std::uint32_t max_queue = 0;    // waiting at most
-  std::uint32_t min_threads = 0;  // workers kept when idle
+  std::uint32_t threads = 1;                         // the maximum number of tasks that run at once
+  BULKHEAD_LINE_OPTIONS(BULKHEAD_LINE_OPTION_FIELD)  // max_queue, max_wait, hooks ...: see line_options.h
+  std::uint32_t min_threads = 0;                     // workers kept when idle
   std::chrono::nanoseconds keep_alive = std::chrono::seconds(20);
-  std::chrono::nanoseconds max_wait = wait_forever;           // in the queue, for work that does not say
-  std::chrono::nanoseconds execution_timeout = wait_forever;  // running, for work that does not say
-  double critical_reserve = 0;  // share of threads and of queue places only Priority::critical may use
-  std::uint32_t flow_queues = 0, flow_hand = 4;  // of the queue, as GateOptions
-  std::uint64_t flow_seed = 0;
+  std::chrono::nanoseconds execution_timeout = wait_forever;  // of a task that does not set its own
   OnReject on_reject = OnReject::abort;
-  Hooks hooks{};
   ContextHooks context{};
   std::function<void(std::size_t worker)> on_thread_start{},
       on_thread_end{};           // on the worker; must not throw
-  std::vector<unsigned> cpus{};  // where workers may run; empty: anywhere
+  std::vector<unsigned> cpus{};  // the processors that workers may run on; empty: all
   std::size_t stack_size = 0;    // bytes; 0: the system's default
   int nice = 0;
-  bool measure_service = false;  // as GateOptions
-  bool track_holders = false;
-  bool measure_occupancy = false;
   Clock* clock = nullptr;
 
-  // One thread per processor and a short queue: more threads would only take turns.
+  // For work that computes: one thread per processor, and a queue of four times as many.
   static PoolOptions cpu_bound(std::string name);
-  // Threads that mostly wait for others: many of them, and a queue of twice as many.
+  // For work that mostly waits: many threads, and a queue of twice as many.
   static PoolOptions io_bound(std::string name, std::uint32_t threads = 32);
 };
 
 struct SubmitOptions {
   Priority priority = Priority::normal;
-  std::uint32_t cost = 1;                                 // threads' worth of the pool this work takes
+  std::uint32_t cost = 1;                                 // units of the gate; 1 is one thread
   std::chrono::nanoseconds queue_timeout = gate_default;  // 0 or less: do not wait
   std::chrono::nanoseconds execution_timeout = gate_default;
   TimePoint deadline = no_deadline;  // for queue and execution together
-  std::stop_token stop{};
+  detail::Anchored<std::stop_token> stop{};
   std::uint64_t flow = 0;  // as AcquireOptions
   std::string_view label{};
   std::source_location where = std::source_location::current();
 };
 
 struct PoolSnapshot {
-  Snapshot gate;  // in_flight: work running or about to; waiting: the queue; counters
+  Snapshot gate;  // in_flight: work that runs or starts now; waiting: the queue; counters
   std::uint32_t threads = 0, max_threads = 0, idle = 0;
   std::uint32_t queued = 0, running = 0;
-  std::uint32_t abandoned = 0;                  // running for a caller that has given up
-  std::chrono::nanoseconds oldest_abandoned{};  // since that caller gave up
+  std::uint32_t abandoned = 0;                  // running, but the caller has given up
+  std::chrono::nanoseconds oldest_abandoned{};  // the longest time since a caller gave up
   std::uint64_t abandoned_total = 0, caller_runs = 0, threads_started = 0;
 };
 
@@ -120,13 +121,16 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // fn() or fn(std::stop_token), which fires on cancel, on the execution timeout and on shutdown.
+  // fn() or fn(std::stop_token), which fires on cancel, on the execution timeout and on shutdown; or fn(Permit&) or
+  // fn(std::stop_token, Permit&), for work that settles the cost of its own call while it runs (permit.h). The permit
+  // is valid until the work returns, and releases itself then; work that runs on the thread of its caller
+  // (OnReject::caller_runs) has none, so that settle() returns false.
   template <class F>
   auto submit(F fn, const SubmitOptions& options = {}) {
     return launch<detail::NoFallback>(std::move(fn), {}, options);
   }
-  // For work that nobody waits for: what it returns is dropped, what it throws is lost (and counted as failed). The
-  // answer is whether it has a place; what is refused later (evicted, out of time, shut down) is only counted.
+  // For work without a result: return values are dropped, an exception counts as failed. The return value says whether
+  // the work was admitted or queued; a later rejection (evicted, timeout, shutdown) is only counted.
   template <class F>
   Result<void> post(F fn, const SubmitOptions& options = {}) {
     detail::NoFallback none;
@@ -134,37 +138,38 @@ class Pool {
     state->let_go();
     return start(*state, options);
   }
-  // As submit; if it is rejected before it ran or times out, the result is fallback(const Rejection&).
+  // As submit; if the work is rejected before it runs, or times out, the result is fallback(const Rejection&).
   template <class F, class Fallback>
   auto submit_or(F fn, Fallback fallback, const SubmitOptions& options = {}) {
     return launch<Fallback>(std::move(fn), std::move(fallback), options);
   }
 
-  // At once and without blocking; see Gate::resize. Surplus workers end when they have nothing to do.
+  // Takes effect at once and never blocks; see Gate::resize. Surplus workers end when they are idle.
   void resize(std::uint32_t threads);
   void resize_queue(std::uint32_t max_queue);
 
-  // No new work; ends when the work has. False: `until` came first, and what still runs goes on; call it
-  // again, or let the destructor wait. graceful may be followed by now.
+  // Rejects new work and waits until all work has ended and every Task whose work ran is ready(). False: `until` came
+  // first and work still runs; call shutdown again or let the destructor wait. A graceful one may be followed by now.
   bool shutdown(Shutdown how = Shutdown::graceful, TimePoint until = no_deadline);
 
   PoolSnapshot snapshot() const;
-  Gate& gate() const noexcept;  // who takes its units takes the places of threads
+  Gate& gate() const noexcept;  // its units are the threads: acquiring them keeps tasks from running
   std::vector<Holder> holders() const { return gate().holders(); }
   std::string_view name() const noexcept { return gate().name(); }
 
  private:
   friend class detail::TaskState;
-  friend class Bulkhead;
+  friend class detail::CallPath;
+  friend struct detail::BulkheadCore;
 
-  void allow(std::uint32_t threads) noexcept;  // for a limit of the gate that others move
+  void allow(
+      std::uint32_t threads) noexcept;  // the number of threads for a gate whose limit a limiter changes
 
   template <class Fallback, class F>
   auto* make(F& fn, Fallback& fallback, const SubmitOptions& options) {
-    constexpr bool with_stop = std::is_invocable_v<F&, std::stop_token>;
-    static_assert(with_stop || std::is_invocable_v<F&>, "work is called as fn() or fn(std::stop_token)");
-    using R = typename std::conditional_t<with_stop, std::invoke_result<F&, std::stop_token>,
-                                          std::invoke_result<F&>>::type;
+    static_assert(detail::WorkForm<F>::known,
+                  "work is called as fn(), fn(std::stop_token), fn(Permit&) or fn(std::stop_token, Permit&)");
+    using R = typename detail::WorkForm<F>::Returned;
     static_assert(!std::is_reference_v<R>, "return a value or a std::reference_wrapper");
     return detail::TaskOf<R, F, Fallback>::make(std::move(fn), std::move(fallback), *core_, gate(),
                                                 extras(options));
@@ -177,9 +182,9 @@ class Pool {
     return task;
   }
 
-  detail::TaskExtras* extras(const SubmitOptions& options) const;
+  detail::TaskExtrasPtr extras(const SubmitOptions& options) const;
   Result<void> start(detail::TaskState& task,
-                     const SubmitOptions& options) noexcept;  // its place, or why none
+                     const SubmitOptions& options) noexcept;  // success: admitted or queued
 
   std::unique_ptr<PoolCore> core_;
 };

@@ -1,41 +1,48 @@
-// registry.h - all bulkheads of a process by name: made, found, changed, removed and looked at in one place.
+// registry.h - all bulkheads of a process by name: create, find, change, remove and inspect them in one place.
 //
 //   bulkhead::Registry registry;
 //   auto payments = registry.add({.options = {.name = "payments", .max_concurrent = 20, .max_queue = 40}});
 //   auto users    = registry.get_or_create("users", "database");           // a type: 20 at once, 50 in line, 5 s
-//   registry.get("payments")->execute(...);                                // by name, from anywhere
-//   if (auto users = registry.use("users")) users->execute(...);           // the same for one call: cheaper
-//   registry.resize("payments", 30);                                       // the same object, calls and counters stay
+//   auto done = registry.get("payments")->execute(work);                   // Result<void>; by name, from anywhere
+//   if (auto use = registry.use("users")) done = use->execute(work);       // for one call: cheaper than get()
+//   registry.resize("payments", 30);                                       // same object; calls and counters stay
 //
-// Tenants get bulkheads of their own, on demand and in bounded number:
+// Tenants get bulkheads of their own, created on demand, up to a maximum:
 //
 //   registry.define_tenants({.name = "orders", .each = {.max_concurrent = 4}, .max_tenants = 1000});
-//   if (auto own = registry.tenant("orders", customer)) (*own)->execute(...);   // "orders/acme", or "orders/*"
-//   else reply(429, own.error().message());                                     // Reason::tenant_limit
+//   if (auto own = registry.tenant("orders", customer)) done = (*own)->execute(work);  // "orders/acme", or "orders/*"
+//   else reply(429, own.error().message());                                            // Reason::tenant_limit
 //
-// Three ways to a bulkhead: keep the handle that add() gives (the call costs what a call costs), use() it for the time of
-// a call, or find() it, which gives a handle to keep.
+// There are three ways to reach a bulkhead: keep the handle that add() returns (no further cost), use() it for one call,
+// or find() it, which returns a handle that can be kept.
 //
 // Threads: every member may be called from any thread, and from hooks and handlers, but not from a signal handler.
-//   Changes are made one after the other; a hook or handler that runs inside one must not wait for another thread
-//   that makes one or takes a snapshot.
-// Promises: a name stands for one bulkhead at a time, and for the same object until it is removed or retired. A
-//   handle keeps its bulkhead alive and working, also when the registry no longer knows it, and when the registry is
-//   gone. A use does so, too, but the registry's destructor waits for it. A setting that is wrong changes nothing.
-// Tenants: never more than `max_tenants` of a set at once; beyond that the policy answers, and counts it. One that has
-//   had no call for `idle_after` is retired when room is looked for, or by retire_idle(): never while a call of its
-//   is in flight or in line, or while somebody has a handle or uses it. What it counted goes into the set's `other`. An id that
-//   is too long, no UTF-8, or has control characters or a '/' in it never becomes a name: it is answered as if there
-//   were no room.
-// Cost: by handle nothing. By name a hash of it and a few plain stores; find() adds the two atomic additions of a
-//   shared_ptr. No lock and no allocation, also for tenants, and for ids that are refused. Changes take a lock that no
-//   call and no look-up takes. docs/benchmarks.md has figures.
+//   Changes are serialized. A hook or handler that runs inside a change must not wait for another thread that makes a
+//   change or takes a snapshot.
+// Promises: a name refers to one bulkhead at a time, and to the same object until that is removed or retired. A handle
+//   keeps its bulkhead alive and working, also after its removal from the registry and after the registry's end. A
+//   BulkheadUse does so too, but the registry's destructor waits for it. A wrong setting changes nothing.
+// Tenants: a set never has more than `max_tenants` bulkheads; calls of further tenants are handled as `at_bound` says,
+//   and counted. A tenant without a call for `idle_after` is retired when room is needed, or by retire_idle(); never
+//   while one of its calls is in flight or waiting, or a handle or a use of it exists. Its counters are added to the
+//   set's `other`. A tenant id that is too long, is not UTF-8, or contains control characters or a '/' never becomes a
+//   name: it is handled as `at_bound` says.
+// Cost: by handle none. By name a hash and a few plain stores; find() adds the two atomic additions of a shared_ptr. No
+//   lock and no allocation, also for tenants and for rejected ids. Changes take a lock that no call and no lookup takes.
+//   docs/benchmarks.md has figures.
+// Bounds: 10 000 bulkheads and 1 000 000 tenants. The first call of a tenant takes the lock of the changes. Operations
+//   on many bulkheads (retiring, listing, a snapshot, a new template) hold it for 64 bulkheads at a time; docs/design/
+//   registry.md has the measured times (bulkhead_registry_bounds). A change and a snapshot delay other changes until
+//   they are done. Memory: 13 KB per tenant, 13 GB at the bound; 8 KB more for each tenant that a snapshot lists, see
+//   SnapshotOptions.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,34 +56,46 @@
 
 namespace bulkhead {
 
+class LiveConfig;
+
 struct RegistryOptions {
   Clock* clock = nullptr;  // of the bulkheads that name none; default: Clock::steady()
-  // Of the hash of names, which strangers choose; 0: another one for each registry.
+  // Seed of the hash of names, which clients may choose; 0: a random one for each registry.
   std::uint64_t seed = 0;
+  // Where bulkheads with Scope::host get their units from, such as a shm::Host; it outlives the registry's bulkheads.
+  UnitSources* sources = nullptr;
+  // Completes each snapshot() and look() with the numbers of other processes that serve the same bulkheads, such as the
+  // workers of nginx (adapters/workers). Called from any thread, without a lock of the registry.
+  std::function<void(RegistrySnapshot&)> complete{};
 };
 
 struct Registration {
-  BulkheadOptions options{};  // options.name is its name
-  std::string type{};         // what to call its kind; it gives no defaults here, see get_or_create()
-  // It becomes a member of this group, under its own name: `guaranteed` and `max` say how many calls at once, not
-  // options.max_concurrent.
+  BulkheadOptions options{};  // options.name is the name in the registry
+  std::string type{};         // a label; the defaults of the type are not applied here, see get_or_create()
+  // Makes it a member of this group, under its own name. `guaranteed` and `max` then replace options.max_concurrent.
   std::string group{};
   Share guaranteed{};
   Share max{.percent = 100};
-  Priority criticality = Priority::normal;  // how bad it is if it rejects: for alerts and order
+  Priority criticality = Priority::normal;  // how serious a rejection is; for alerts and sorting
+};
+
+// The options that a configuration file cannot express, see Registry::attach().
+struct BulkheadCode {
+  Hooks hooks{};
+  std::function<Opinion(const std::exception_ptr&)> judge{};
 };
 
 enum class AtBound : std::uint8_t {
-  overflow,  // those for whom there is no room share one bulkhead, "orders/*"
-  reject,    // they get Reason::tenant_limit
+  overflow,  // further tenants share one bulkhead, "orders/*"
+  reject,    // further tenants get Reason::tenant_limit
 };
 
 struct TenantOptions {
-  std::string name{};                // of the set: what comes before the '/'
-  BulkheadOptions each{};            // what a tenant gets; the name is made
-  std::uint32_t max_tenants = 1000;  // at once: 1 to 1'000'000
+  std::string name{};                // of the set: the part before the '/'
+  BulkheadOptions each{};            // the bulkhead of each tenant; its name is generated
+  std::uint32_t max_tenants = 1000;  // 1 to 1'000'000
   AtBound at_bound = AtBound::overflow;
-  std::optional<BulkheadOptions> overflow{};                       // default: as `each`
+  std::optional<BulkheadOptions> overflow{};                       // default: `each`
   std::chrono::nanoseconds idle_after = std::chrono::minutes(10);  // wait_forever: none is retired
   std::uint32_t max_id_length = 64;                                // bytes: 1 to 128
   Priority criticality = Priority::normal;
@@ -89,13 +108,13 @@ struct RegistryChange {
   std::vector<std::pair<std::string, std::uint32_t>> resize_groups{};
   std::vector<std::string> remove_groups{};
   std::vector<Registration> add{};
-  std::vector<Registration> update{};  // all of it but the group, which cannot change
-  std::vector<std::string> remove{};   // nobody waits for their calls
+  std::vector<Registration> update{};  // everything but the group, which cannot change
+  std::vector<std::string> remove{};   // apply() does not wait for their calls
   std::vector<TenantOptions> add_tenants{}, update_tenants{};
   std::vector<std::string> remove_tenants{};
 };
 
-// A bulkhead for as long as this lives: the end of a call, not a place to keep it. Moves, also to another thread.
+// A scoped reference for one call. Do not store it. It may be moved, also to another thread.
 class BulkheadUse {
  public:
   BulkheadUse() noexcept = default;
@@ -125,20 +144,20 @@ class BulkheadUse {
   explicit BulkheadUse(std::shared_ptr<Bulkhead> handle) noexcept
       : bulkhead_(handle.get()), handle_(std::move(handle)) {}
   void end() noexcept {
-    // Release: what was done with the bulkhead comes before the registry may destroy it.
+    // Release: the use of the bulkhead happens before its destruction by the registry.
     if (mark_) mark_->store(nullptr, std::memory_order_release);
   }
 
   Bulkhead* bulkhead_ = nullptr;
-  Mark* mark_ = nullptr;              // tells the registry; null: the handle keeps it
-  std::shared_ptr<Bulkhead> handle_;  // for a thread that uses many at once, or has no marks
+  Mark* mark_ = nullptr;              // seen by the registry; null: handle_ keeps the bulkhead alive
+  std::shared_ptr<Bulkhead> handle_;  // for a thread that uses many bulkheads at once, or has no marks
 };
 
 namespace registry {
 struct Resources;
 }
 
-// As long as it lives, the registry tells of a pool, see Registry::attach(). It may outlive the registry.
+// While it lives, the snapshots of the registry contain a pool, see Registry::attach(). It may outlive the registry.
 class [[nodiscard]] Attached {
  public:
   Attached() noexcept = default;
@@ -152,7 +171,7 @@ class [[nodiscard]] Attached {
     return *this;
   }
   ~Attached() { detach(); }
-  void detach() noexcept;  // waits for a look that is being taken
+  void detach() noexcept;  // waits for a snapshot of the pool that is being taken
 
  private:
   friend class Registry;
@@ -164,57 +183,64 @@ class [[nodiscard]] Attached {
 class Registry {
  public:
   explicit Registry(const RegistryOptions& options = {});
-  // Lets go of everything: what nobody has a handle of is closed, and its calls are waited for, as is every BulkheadUse.
+  // Closes the bulkheads without a handle, and waits for their calls and for every BulkheadUse.
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // std::invalid_argument if a setting is wrong or the name is taken. The name of a tenant that was made on demand
-  // ("orders/acme") is not: from then on it is that tenant's own bulkhead, with these options, and is never retired.
+  // std::invalid_argument if a setting is wrong or the name is taken. The name of a tenant that was created on demand
+  // ("orders/acme") may be added: the tenant's bulkhead gets these options and is never retired.
   std::shared_ptr<Bulkhead> add(const Registration& registration);
   std::shared_ptr<Bulkhead> find(std::string_view name) const noexcept;  // null: none
   std::shared_ptr<Bulkhead> get(std::string_view name) const;  // std::invalid_argument names similar ones
   BulkheadUse use(std::string_view name) const noexcept;       // empty: none
   std::vector<std::string> names() const;                      // sorted
 
-  // Types: "database" (20 at once, 50 in line, 5 s), "external-api" (10, 20, 10 s), "cache" (50, 100, 1 s) and
-  // what is defined. Defining one anew is for those that are made later.
+  // Types: "database" (20 at once, 50 in line, 5 s), "external-api" (10, 20, 10 s), "cache" (50, 100, 1 s) and the
+  // defined ones. A new definition applies to bulkheads that are created later.
   void define(std::string_view type, const BulkheadOptions& defaults);
-  // The one of that name, whatever its type; else a new one. std::invalid_argument if there is no such type.
+  // The bulkhead of that name, whatever its type; else a new one. std::invalid_argument if the type is unknown.
   std::shared_ptr<Bulkhead> get_or_create(std::string_view name, std::string_view type);
 
-  // As the members of Bulkhead, by name; std::invalid_argument if there is none, or as they say. In `options` name,
-  // gate and clock may be left out. For a member of a group a new max_queue counts, a new max_wait does not.
+  // The members of Bulkhead, by name. They throw what those throw, and std::invalid_argument for an unknown name. In
+  // `options` name, gate and clock may be omitted. For a member of a group a new max_queue is applied, a new max_wait is
+  // not. Hooks and judge do not change; to give some to a bulkhead without is std::invalid_argument, see attach().
   void update(std::string_view name, const BulkheadOptions& options);
   void resize(std::string_view name, std::uint32_t max_concurrent);
   void resize_queue(std::string_view name, std::uint32_t max_queue);
-  void reset(std::string_view name);  // its statistics
-  // The name is free at once and the bulkhead closed: its line is told shutdown, its calls run to their end. Waits for
-  // them; false if `until` came first, or there is none of that name. Not for tenants made on demand.
+  void reset(std::string_view name);  // resets its statistics
+  // Frees the name and closes the bulkhead: waiting calls are rejected with shutdown, calls in flight finish. Waits for
+  // them; false if `until` came first, or the name is unknown. Not for tenants created on demand.
   bool remove(std::string_view name, TimePoint until = no_deadline);
 
-  // Groups, without members: these are bulkheads, see Registration::group.
+  // Groups are added without members. Members are bulkheads, see Registration::group.
   std::shared_ptr<Group> add_group(GroupOptions options);  // std::invalid_argument if the name is taken
   std::shared_ptr<Group> find_group(std::string_view name) const;  // null: none
   void resize_group(std::string_view name, std::uint32_t total);
   void update_share(std::string_view bulkhead, Share guaranteed, Share max = {.percent = 100});
-  bool remove_group(std::string_view name);  // false: there is none; std::invalid_argument if it has members
+  bool remove_group(std::string_view name);  // false: unknown; std::invalid_argument if it has members
 
   void define_tenants(const TenantOptions& options);  // std::invalid_argument if the name is taken
-  // In force for those that live, too. With a smaller max_tenants nobody goes before it is idle.
+  // Also applies to existing tenants. A smaller max_tenants removes no tenant before it is idle.
   void update_tenants(const TenantOptions& options);
-  // As remove(), for all of them, without waiting. False: there is none of that name.
+  // remove() for all tenants of the set, without waiting. False: the name is unknown.
   bool remove_tenants(std::string_view name);
-  // The tenant's bulkhead, made if need be; std::invalid_argument if there are no such tenants. The rejection
-  // refers to the set: use it while that is defined.
+  // The tenant's bulkhead, created if necessary; std::invalid_argument if the set is unknown.
   Result<std::shared_ptr<Bulkhead>> tenant(std::string_view tenants, std::string_view tenant_id);
   Result<BulkheadUse> use_tenant(std::string_view tenants,
-                                 std::string_view tenant_id);  // the same, for one call
-  std::size_t retire_idle();                                   // in all sets, now; how many
+                                 std::string_view tenant_id);  // for one call
+  std::size_t retire_idle();                                   // in all sets; returns how many
 
-  // Pools of things (resource_pool.h, adapters/postgres ...) are not the registry's, but it can tell of them: in
-  // snapshot(), and so in metrics, health and the control plane. The pool outlives what this gives.
-  // std::invalid_argument if another of that name is attached.
+  // Hooks and a judge, which a configuration file cannot express, for the bulkhead or the set of tenants that will be
+  // created under this name, or for all bulkheads that will be created of this type. Those of the Registration have
+  // precedence, then those of the name, then those of the type. std::invalid_argument if such a bulkhead exists: hooks and
+  // judge of an existing bulkhead cannot change.
+  void attach(std::string_view bulkhead, BulkheadCode code);
+  void attach_to_type(std::string_view type, BulkheadCode code);
+
+  // Adds a resource pool (resource_pool.h, adapters/postgres ...) to snapshot(), and so to metrics, health and the control
+  // plane. The registry does not own the pool, which must outlive the returned Attached. std::invalid_argument if a pool
+  // of that name is attached.
   Attached attach(ResourceSource source);
   template <class Pool>
     requires std::same_as<decltype(std::declval<const Pool&>().snapshot()), ResourceSnapshot>
@@ -224,16 +250,20 @@ class Registry {
     return attach(std::move(source));
   }
 
-  // All of it or, if anything is wrong (std::invalid_argument), nothing: everything is tried out first. A snapshot sees
-  // all of it or nothing, too. Names, groups and shares need only fit together when it is done.
+  // Applies all changes or, if one is wrong (std::invalid_argument), none: all are checked first. A snapshot contains all
+  // of them or none. Names, groups and shares need to be consistent only after all changes.
   void apply(const RegistryChange& change);
   void check(const RegistryChange& change) const;  // throws what apply() would, and changes nothing
 
-  RegistrySnapshot snapshot() const;
-  std::uint64_t revision() const noexcept;  // see RegistrySnapshot
+  RegistrySnapshot snapshot(const SnapshotOptions& options = {}) const;
+  std::optional<RegistrySnapshot::Entry> look(std::string_view name) const;  // one entry of a snapshot
+  std::uint64_t revision() const noexcept;                                   // see RegistrySnapshot
   Clock& clock() const noexcept;
+  LiveConfig* live_config() const noexcept;  // the owner of its settings, see live_config.h; null: none
 
  private:
+  friend class LiveConfig;
+  bool follow(LiveConfig* before, LiveConfig* now) noexcept;  // false: it was not `before`
   struct Core;
   std::unique_ptr<Core> core_;
 };

@@ -2,14 +2,15 @@
 //
 //   bulkhead::Task<Rows> task = pool.submit([] { return query(); });
 //   bulkhead::Result<Rows> rows = task.get_for(50ms);      // Rows, or why not; rethrows what query() threw
-//   bulkhead::Result<Rows> rows = co_await std::move(task);
+//   bulkhead::Result<Rows> more = co_await pool.submit([] { return query(); });
 //
-// Exactly one result, whatever happens: what the work returned or threw, or a Rejection (no place, evicted,
-// timed out, cancelled, shut down). A Task belongs to one owner, like a unique_ptr, and gives its result
-// once. It may outlive its pool.
-// Giving up (get_for or get_until that ran out, cancel(), a Task that dies without get or detach): work
-//   still in the queue never runs and frees its place at once; work already running keeps its thread until
-//   it ends, its stop_token fires, and the pool shows it as abandoned.
+// Exactly one result: what the work returned or threw, or a Rejection (no place, evicted, timeout, cancelled, shutdown). A
+// Task has one owner, like a unique_ptr, and returns its result once. It may outlive its pool.
+// Giving up (get_for or get_until after its time, cancel(), destroying the Task without get or detach): work in the queue
+//   never runs and frees its place at once; running work keeps its thread until it ends, its stop_token fires, and the pool
+//   counts it as abandoned.
+// An empty Task (moved from, or its result was taken or given up) has no result: get, wait, then and co_await throw a
+//   std::logic_error, or abort with its text in a build without exceptions; cancel() and detach() do nothing.
 // Threads: a Task is used by one thread at a time.
 // Cost: waiting parks on a futex; nothing here allocates, except then().
 #pragma once
@@ -19,9 +20,17 @@
 #include <utility>
 
 #include "bulkhead/detail/task_state.h"
-#include "bulkhead/rejection.h"
+#include "bulkhead/result.h"
 
 namespace bulkhead {
+
+namespace detail {
+[[noreturn]] void empty_task();
+inline void check_not_empty(const TaskState* state) {
+  if (!state) [[unlikely]]
+    empty_task();
+}
+}  // namespace detail
 
 template <class R>
 class [[nodiscard]] Task {
@@ -40,44 +49,49 @@ class [[nodiscard]] Task {
   bool valid() const noexcept { return state_; }  // false once the result is taken or given up
   bool ready() const noexcept { return state_ && state_->settled(); }  // get() will not wait
 
-  // Takes the result, waiting for it; afterwards the Task is empty. With a time: gives up when it comes,
-  // and says Reason::timeout.
+  // Waits for the result and takes it; the Task is empty afterwards. With a time: gives up at that time, with
+  // Reason::timeout.
   Result<R> get() { return get_until(no_deadline); }
   Result<R> get_for(std::chrono::nanoseconds timeout) {
     return get_until(state_ ? state_->after(timeout) : no_deadline);
   }
   Result<R> get_until(TimePoint deadline) {
+    detail::check_not_empty(state_);
     auto* state = std::exchange(state_, nullptr);
     if (!state->wait_until(deadline)) {
       state->give_up(Reason::timeout);
-      state->wait_until(no_deadline);  // the work may have ended just then: its result is being written
+      state->wait_until(
+          no_deadline);  // the work may have ended at that moment: wait until its result is written
     }
     return take(state);
   }
 
-  // Only waits; the Task keeps its result. For those who poll.
-  bool wait_for(std::chrono::nanoseconds timeout) { return state_->wait_until(state_->after(timeout)); }
+  // Only waits; the Task keeps its result.
+  bool wait_for(std::chrono::nanoseconds timeout) {
+    detail::check_not_empty(state_);
+    return state_->wait_until(state_->after(timeout));
+  }
 
-  // Gives up: Reason::cancelled for the work, nothing for nobody to take. The Task is empty afterwards.
+  // Gives up: the work ends with Reason::cancelled. The Task is empty afterwards.
   void cancel() noexcept {
     if (auto* state = std::exchange(state_, nullptr)) {
       state->give_up(Reason::cancelled);
       state->drop();
     }
   }
-  // Lets the work run without anybody waiting for it. What it throws is lost (and counted as failed).
+  // Lets the work run without a Task. An exception of the work is only counted as failed.
   void detach() noexcept {
     if (auto* state = std::exchange(state_, nullptr)) state->drop();
   }
 
-  // Calls handler(Task<R>) with this Task, ready, on the thread that finished it; at once if it is ready now.
-  // It must neither block nor throw.
+  // Calls handler(Task<R>) with this Task once it is ready, on the thread that finished it; at once if it is ready now.
+  // The handler must neither block nor throw.
   template <class H>
   void then(H handler) &&;
 
   // co_await std::move(task) -> Result<R>; resumes on the thread that finished it. Rethrows like get().
   auto operator co_await() && noexcept;
-  // co_await task.settled() resumes when it is ready, and the Task keeps its result. The Task stays where it is.
+  // co_await task.settled() resumes when it is ready, and the Task keeps its result. Do not move the Task meanwhile.
   auto settled() noexcept;
 
  private:
@@ -112,13 +126,14 @@ void Task<R>::then(H handler) && {
     State* state;
     H handler;
   };
+  detail::check_not_empty(state_);
+  auto* call = new Call(state_, std::move(handler));
   auto* state = std::exchange(state_, nullptr);
-  auto* call = new Call(state, std::move(handler));
   if (!state->attach(*call)) call->resume(*call);
 }
 
 namespace detail {
-// A coroutine that waits for a task to be settled. Destroyed meanwhile, it will not be resumed.
+// A coroutine that waits until a task is settled. If it is destroyed before, it is not resumed.
 struct SettledAwaiter : Continuation {
   explicit SettledAwaiter(TaskState* s) : state(s) {}
   SettledAwaiter(const SettledAwaiter&) = delete;
@@ -126,7 +141,10 @@ struct SettledAwaiter : Continuation {
   ~SettledAwaiter() {
     if (state && coroutine) state->detach(*this);
   }
-  bool await_ready() const noexcept { return state->settled(); }
+  bool await_ready() const {
+    check_not_empty(state);
+    return state->settled();
+  }
   bool await_suspend(std::coroutine_handle<> handle) noexcept {
     coroutine = handle;
     resume = [](Continuation& self) noexcept { static_cast<SettledAwaiter&>(self).coroutine.resume(); };
@@ -148,7 +166,7 @@ template <class R>
 auto Task<R>::operator co_await() && noexcept {
   struct Awaiter final : detail::SettledAwaiter {
     using detail::SettledAwaiter::SettledAwaiter;
-    ~Awaiter() {  // a coroutine destroyed while it waits gives up
+    ~Awaiter() {  // destroying a waiting coroutine gives up
       if (!this->state) return;
       this->state->detach(*this);
       this->state->give_up(Reason::cancelled);

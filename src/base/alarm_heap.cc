@@ -2,60 +2,63 @@
 
 #include <utility>
 
-namespace bulkhead {
+#include "base/sync_point.h"
 
-Alarm* AlarmHeap::meld(Alarm* a, Alarm* b) noexcept {
-  if (!a) return b;
-  if (!b) return a;
-  if (b->at < a->at) std::swap(a, b);
-  b->prev_ = a;
-  b->next_ = a->child_;
-  if (a->child_) a->child_->prev_ = b;
-  a->child_ = b;
-  return a;
+namespace bulkhead {
+namespace {
+
+void sync_step() { base::sync_point("alarm_heap.step"); }  // a test counts the steps
+
+}  // namespace
+
+unsigned AlarmHeap::rank(const Alarm* alarm) noexcept { return alarm ? alarm->rank_ : 0U; }
+
+// Swaps the children if needed, so that the right one has the shorter path to a missing child. True: the rank changed.
+bool AlarmHeap::lean_left(Alarm& alarm) noexcept {
+  sync_step();
+  if (rank(alarm.left_) < rank(alarm.right_)) std::swap(alarm.left_, alarm.right_);
+  const auto mine = static_cast<std::uint8_t>(rank(alarm.right_) + 1);
+  return std::exchange(alarm.rank_, mine) != mine;
 }
 
-// Pairs the siblings from left to right, then melds the pairs from right to left. A loop, not a recursion: a
-// heap that only ever grew is one long list of siblings.
-Alarm* AlarmHeap::meld_children(Alarm* first) noexcept {
-  Alarm* pairs = nullptr;
-  while (first) {
-    Alarm* a = first;
-    Alarm* b = a->next_;
-    first = b ? b->next_ : nullptr;
-    a->next_ = a->prev_ = nullptr;
-    if (b) b->next_ = b->prev_ = nullptr;
-    Alarm* pair = meld(a, b);
-    pair->next_ = pairs;
-    pairs = pair;
-  }
+// Merges the two right spines, then updates the ranks on the way back. A spine has at most 64 alarms.
+Alarm* AlarmHeap::meld(Alarm* a, Alarm* b) noexcept {
   Alarm* root = nullptr;
-  while (pairs) {
-    Alarm* next = std::exchange(pairs->next_, nullptr);
-    root = meld(root, pairs);
-    pairs = next;
+  Alarm* above = nullptr;
+  while (a && b) {
+    sync_step();
+    if (b->at < a->at) std::swap(a, b);
+    (above ? above->right_ : root) = a;
+    a->parent_ = above;
+    above = a;
+    a = a->right_;
   }
+  Alarm* const rest = a ? a : b;
+  (above ? above->right_ : root) = rest;
+  if (rest) rest->parent_ = above;
+  for (; above; above = above->parent_) lean_left(*above);
   return root;
 }
 
 void AlarmHeap::insert(Alarm& alarm) noexcept {
-  alarm.child_ = alarm.next_ = alarm.prev_ = nullptr;
-  alarm.armed_ = true;
+  alarm.left_ = alarm.right_ = alarm.parent_ = nullptr;
+  alarm.rank_ = 1;
   root_ = meld(root_, &alarm);
 }
 
 bool AlarmHeap::remove(Alarm& alarm) noexcept {
-  if (!alarm.armed_) return false;
-  alarm.armed_ = false;
-  Alarm* rest = meld_children(alarm.child_);
-  if (&alarm == root_) {
+  if (alarm.rank_ == 0) return false;
+  alarm.rank_ = 0;
+  Alarm* const parent = alarm.parent_;
+  Alarm* const rest = meld(alarm.left_, alarm.right_);
+  if (rest) rest->parent_ = parent;
+  if (!parent)
     root_ = rest;
-  } else {
-    (alarm.prev_->child_ == &alarm ? alarm.prev_->child_ : alarm.prev_->next_) = alarm.next_;
-    if (alarm.next_) alarm.next_->prev_ = alarm.prev_;
-    root_ = meld(root_, rest);
-  }
-  alarm.child_ = alarm.next_ = alarm.prev_ = nullptr;
+  else
+    (parent->left_ == &alarm ? parent->left_ : parent->right_) = rest;
+  // Each step upwards increases the rank by one, so there are few steps.
+  for (Alarm* above = parent; above && lean_left(*above);) above = above->parent_;
+  alarm.left_ = alarm.right_ = alarm.parent_ = nullptr;
   return true;
 }
 

@@ -1,7 +1,7 @@
 #include "bulkhead/detail/block_pool.h"
 
 #include <atomic>
-#include <mutex>
+#include <cstdlib>
 #include <new>
 
 #include "bulkhead/detail/mutex.h"
@@ -9,25 +9,25 @@
 namespace bulkhead::detail {
 namespace {
 
-constexpr std::size_t kLine = 64;  // blocks are whole cache lines, so that two of them share none
-constexpr std::size_t kSmall = 256, kLarge = 512;
+constexpr std::size_t kLine = 64;  // blocks are whole cache lines, so that they do not share any
+constexpr std::size_t kSmall = 256, kLarge = 640;
 constexpr std::size_t kStaticBlocks = 64;  // of each size
 
 struct Block {
   Block* next;
 };
 
-// Those who give blocks back and those who take them are mostly different threads. So they do not meet, except
-// when the takers have used up theirs and take over all that was returned. (A cache per thread would have to be
-// registered for the thread's end, which allocates.)
+// Mostly different threads take blocks and give them back. So each side has its own list, and the takers take over all
+// returned blocks when theirs are used up. (A cache per thread would need a destructor at the end of the thread, and
+// registering that allocates.)
 template <std::size_t Size>
 struct Pool {
   alignas(kLine) std::atomic<Block*> returned{nullptr};
-  alignas(kLine) Mutex mutex;  // guards what follows
-  Block* free = nullptr;
-  std::size_t fresh = 0;  // static blocks never handed out so far
+  alignas(kLine) Mutex mutex;
+  Block* free BULKHEAD_GUARDED_BY(mutex) = nullptr;
+  std::size_t fresh BULKHEAD_GUARDED_BY(mutex) = 0;  // static blocks that were never handed out
 
-  void* take();
+  void* take() noexcept;
   void give(void* address) noexcept;
 };
 
@@ -36,19 +36,18 @@ constinit Pool<kLarge> large;
 template <std::size_t Size>
 alignas(kLine) std::byte static_blocks[kStaticBlocks * Size];
 
-// A block comes back in the cache of the thread that gave it. The next one is fetched from there while this
-// one is being used.
+// A returned block is in the cache of the thread that gave it back. Prefetch the next one while this one is used.
 void fetch(const Block* block) noexcept {
   const auto* bytes = reinterpret_cast<const std::byte*>(block);
   for (std::size_t at = 0; at < kSmall; at += kLine) __builtin_prefetch(bytes + at, 1);
 }
 
 template <std::size_t Size>
-void* Pool<Size>::take() {
+void* Pool<Size>::take() noexcept {
   {
-    std::lock_guard lock(mutex);
+    detail::MutexLock lock(mutex);
     Block* block = free;
-    // acquire: the next pointers of what was returned
+    // acquire: sees the next pointers of the returned blocks
     if (!block) block = returned.exchange(nullptr, std::memory_order_acquire);
     if (block) {
       free = block->next;
@@ -57,14 +56,14 @@ void* Pool<Size>::take() {
     }
     if (fresh < kStaticBlocks) return static_blocks<Size> + Size * fresh++;
   }
-  return ::operator new(Size, std::align_val_t{kLine});
+  return ::operator new(Size, std::align_val_t{kLine}, std::nothrow);
 }
 
 template <std::size_t Size>
 void Pool<Size>::give(void* address) noexcept {
   auto* block = new (address) Block;
   block->next = returned.load(std::memory_order_relaxed);
-  // Only pushed here and only taken as a whole, so a head that comes back is the same list: no ABA.
+  // Blocks are pushed one by one and taken all at once, so an equal head means the same list: no ABA problem.
   while (!returned.compare_exchange_weak(block->next, block, std::memory_order_release,
                                          std::memory_order_relaxed)) {
   }
@@ -72,8 +71,18 @@ void Pool<Size>::give(void* address) noexcept {
 
 }  // namespace
 
+void* try_take_block(std::size_t size) noexcept {
+  return size <= kSmall ? small.take() : size <= kLarge ? large.take() : ::operator new(size, std::nothrow);
+}
+
 void* take_block(std::size_t size) {
-  return size <= kSmall ? small.take() : size <= kLarge ? large.take() : ::operator new(size);
+  void* const block = try_take_block(size);
+#if defined(__cpp_exceptions)
+  if (!block) throw std::bad_alloc();
+#else
+  if (!block) std::abort();
+#endif
+  return block;
 }
 
 void give_block(void* address, std::size_t size) noexcept {

@@ -17,7 +17,7 @@ std::int64_t system_now() noexcept { return std::chrono::steady_clock::now().tim
 
 namespace {
 
-// Counts at one rate in every state of the processor and on every core.
+// Whether the counter has one rate in every state of the processor and on every core.
 bool counter_is_steady() noexcept {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1U << 8));
@@ -27,7 +27,7 @@ bool counter_is_steady() noexcept {
 
 constinit CounterClock counter_clock;
 
-// Both clocks at one moment. False: this thread lost its core in between.
+// Reads both clocks at one moment. False: this thread was preempted in between.
 bool CounterClock::read_both(Mark& mark) noexcept {
   const std::uint64_t before = __rdtsc();
   mark.ns = system_now();
@@ -43,18 +43,20 @@ std::int64_t CounterClock::set_right() noexcept {
   if (!usable || version & 1 ||
       !version_.compare_exchange_strong(version, version + 1, std::memory_order_acquire,
                                         std::memory_order_relaxed))
-    return now;                                         // somebody else is at it
-  std::atomic_thread_fence(std::memory_order_release);  // the odd version before what is written now
+    return now;                                         // another thread corrects it
+  std::atomic_thread_fence(std::memory_order_release);  // the odd version comes before the numbers
   if (Mark mark{}; read_both(mark)) {
-    if (first_.counter == 0 || mark.counter < first_.counter) first_ = mark;  // the latter: another machine
-    const std::int64_t span = mark.ns - first_.ns;
-    if (span >= 1'000'000) {
-      const double rate = static_cast<double>(span) / static_cast<double>(mark.counter - first_.counter);
+    if (calibration_.add(mark)) {
+      const double rate = calibration_.rate();
       rate_.store(static_cast<std::uint64_t>(rate * 4294967296.0), std::memory_order_relaxed);
-      longest_.store(static_cast<std::uint64_t>(1e8 / rate), std::memory_order_relaxed);
-      counter_.store(mark.counter, std::memory_order_relaxed);
-      ns_.store(mark.ns, std::memory_order_relaxed);
+      longest_.store(static_cast<std::uint64_t>(static_cast<double>(calibration_.reach()) / rate),
+                     std::memory_order_relaxed);
+    } else {
+      longest_.store(
+          0, std::memory_order_relaxed);  // all threads use the system's clock until a rate is known again
     }
+    counter_.store(mark.counter, std::memory_order_relaxed);
+    ns_.store(mark.ns, std::memory_order_relaxed);
   }
   version_.store(version + 2, std::memory_order_release);
   return now;

@@ -10,8 +10,7 @@ namespace bulkhead::base {
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, TimePoint until) noexcept {
-  // steady_clock is CLOCK_MONOTONIC, which is what FUTEX_WAIT_BITSET takes as an absolute time: no
-  // drift, no rounding.
+  // steady_clock is CLOCK_MONOTONIC, the clock of FUTEX_WAIT_BITSET, so the absolute time needs no conversion.
   timespec at{};
   timespec* timeout = nullptr;
   if (until != no_deadline) {

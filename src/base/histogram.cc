@@ -19,8 +19,8 @@ std::uint64_t HistogramCounts::quantile(double q) const noexcept {
   std::size_t i = 0;
   for (std::uint64_t seen = buckets[0]; seen < rank; seen += buckets[i]) ++i;
   if (i == 0) return buckets[0] == n && sum == 0 ? 0 : 1;
-  constexpr double to_middle = 0.9576032806985737;  // 2^(-1/16)
-  return static_cast<std::uint64_t>(std::llround(Histogram::upper_bound(i) * to_middle));
+  constexpr double kToMiddle = 0.9576032806985737;  // 2^(-1/16)
+  return static_cast<std::uint64_t>(std::llround(Histogram::upper_bound(i) * kToMiddle));
 }
 
 double HistogramCounts::mean() const noexcept {

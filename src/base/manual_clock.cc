@@ -1,18 +1,18 @@
 #include "bulkhead/manual_clock.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/alarm_heap.h"
 #include "base/futex.h"
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead {
 
 struct ManualClock::State {
   explicit State(TimePoint start) : now(start) {}
   std::atomic<TimePoint> now;
-  mutable std::mutex mutex;
-  AlarmHeap alarms;
+  mutable detail::StdMutex mutex;
+  AlarmHeap alarms BULKHEAD_GUARDED_BY(mutex);
 };
 
 ManualClock::ManualClock(TimePoint start) : state_(std::make_unique<State>(start)) {}
@@ -21,11 +21,11 @@ ManualClock::~ManualClock() = default;
 void ManualClock::advance(std::chrono::nanoseconds by) {
   const TimePoint from = now();
   by = std::max(by, std::chrono::nanoseconds(0));
-  advance_to(from > TimePoint::max() - by ? TimePoint::max() : from + by);  // no further than time goes
+  advance_to(from > TimePoint::max() - by ? TimePoint::max() : from + by);  // saturating
 }
 
 void ManualClock::advance_to(TimePoint then) {
-  std::unique_lock lock(state_->mutex);
+  detail::UniqueLock lock(state_->mutex);
   while (Alarm* alarm = state_->alarms.first()) {
     if (alarm->at > then) break;
     state_->now = std::max(state_->now.load(), alarm->at);
@@ -39,7 +39,7 @@ void ManualClock::advance_to(TimePoint then) {
 }
 
 TimePoint ManualClock::next_alarm() const noexcept {
-  std::lock_guard lock(state_->mutex);
+  detail::MutexLock lock(state_->mutex);
   const Alarm* alarm = state_->alarms.first();
   return alarm ? alarm->at : no_deadline;
 }
@@ -54,12 +54,12 @@ void ManualClock::wait(const std::atomic<std::uint32_t>& word, std::uint32_t val
 }
 
 void ManualClock::arm(Alarm& alarm) noexcept {
-  std::lock_guard lock(state_->mutex);
+  detail::MutexLock lock(state_->mutex);
   state_->alarms.insert(alarm);
 }
 
 void ManualClock::disarm(Alarm& alarm) noexcept {
-  std::lock_guard lock(state_->mutex);
+  detail::MutexLock lock(state_->mutex);
   state_->alarms.remove(alarm);
 }
 

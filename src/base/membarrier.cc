@@ -1,13 +1,45 @@
 #include "base/membarrier.h"
 
 #include <linux/membarrier.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "bulkhead/detail/mutex.h"
 
 namespace bulkhead::base {
 namespace {
 
 bool ask(int command) noexcept { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+// When a page becomes read-only, the kernel interrupts every core that may have its old mapping cached, and the interrupt is
+// a barrier. The page must be in memory (mlock) and mapped on this core, or there is nothing to invalidate. Processors other
+// than x86-64 invalidate without an interrupt.
+bool barrier_by_page() noexcept {
+#if defined(__x86_64__)
+  static constinit detail::Mutex mutex;
+  static constinit void* page = nullptr;
+  const detail::MutexLock lock(mutex);
+  const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (!page) {
+    void* const made = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return false;
+    mlock(made,
+          size);  // if it fails, the page may be swapped out; the write below brings it back
+    page = made;
+  }
+  if (mprotect(page, size, PROT_READ | PROT_WRITE) != 0) return false;
+  static_cast<std::atomic<int>*>(page)->fetch_add(1);
+  return mprotect(page, size, PROT_READ) == 0;
+#else
+  return false;
+#endif
+}
 
 }  // namespace
 
@@ -17,9 +49,20 @@ bool membarrier_works() noexcept {
   return works;
 }
 
-// It can only fail in a process that has not registered: one that was forked off, with some kernels.
 void membarrier() noexcept {
-  while (!ask(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) ask(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+  static constinit std::atomic<bool> lost{false};
+  if (!lost.load(std::memory_order_relaxed)) {
+    // With some kernels it fails in a forked process, which is not registered.
+    if (ask(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
+    if (ask(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && ask(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
+    if (!lost.exchange(true, std::memory_order_relaxed))
+      std::fputs(
+          "bulkhead: the membarrier system call no longer works (a seccomp filter?); retiring tenants takes "
+          "a slower "
+          "way\n",
+          stderr);
+  }
+  if (!barrier_by_page()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 }  // namespace bulkhead::base

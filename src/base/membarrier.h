@@ -1,15 +1,18 @@
-// membarrier.h - "store, then load" where one side does it millions of times a second and the other hardly ever: the
-// kernel makes all threads pass a barrier when the rare side asks, so that the other needs none.
+// membarrier.h - "store, then load" where one side runs millions of times a second and the other rarely: the rare side asks
+// the kernel to make all threads pass a barrier, so that the frequent side needs none.
 //
-//   often:  flag.store(1, relaxed); compiler barrier; look at the pointer
-//   rarely: change the pointer; membarrier(); look at the flag       // one of the two sees the other's store
+//   often:  flag.store(1, relaxed); compiler barrier; read the pointer
+//   rarely: change the pointer; membarrier(); read the flag          // one of the two sees the other's store
 //
-// Cost: some microseconds for the rare side. Where the kernel has no such call, the often side needs a barrier.
+// Cost: some microseconds for the rare side. If the kernel has no such call, the frequent side needs a barrier.
+// A seccomp filter may forbid the call later. Then membarrier() prints a message once on stderr and uses a slower way: it
+// makes a page read-only, which interrupts every core that runs a thread of this process (x86-64 only; some tens of
+// microseconds). If that is not possible, it waits for 20 ms, longer than any processor delays a store.
 #pragma once
 
 namespace bulkhead::base {
 
 bool membarrier_works() noexcept;  // asks the kernel once
-void membarrier() noexcept;        // only where it works
+void membarrier() noexcept;        // only if membarrier_works()
 
 }  // namespace bulkhead::base

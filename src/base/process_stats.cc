@@ -26,7 +26,7 @@ std::uint64_t number(std::string_view text) {
   return n;
 }
 
-// When the system started, in seconds since 1970; 0: not known.
+// When the system started, in seconds since 1970; 0: unknown.
 std::uint64_t boot_time() {
   std::ifstream file("/proc/stat");
   for (std::string line; std::getline(file, line);)
@@ -40,14 +40,14 @@ std::uint64_t open_files() {
   for (std::filesystem::directory_iterator i("/proc/self/fd", error), end; !error && i != end;
        i.increment(error))
     ++n;
-  return n > 0 ? n - 1 : 0;  // the listing itself has one open
+  return n > 0 ? n - 1 : 0;  // without the descriptor of the listing itself
 }
 
 }  // namespace
 
 std::optional<ProcessStats> process_stats() {
   const std::string stat = first_line("/proc/self/stat");
-  // The second field is the program's name in parentheses, and may contain anything; the third follows it.
+  // The second field is the program's name in parentheses, which may contain any character; the third follows it.
   const std::size_t name_ends = stat.rfind(')');
   if (name_ends == std::string::npos || name_ends + 2 > stat.size()) return std::nullopt;
   std::string_view rest = std::string_view(stat).substr(name_ends + 2);

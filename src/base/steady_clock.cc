@@ -1,76 +1,46 @@
-#include <condition_variable>
+#include <atomic>
 #include <cstddef>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <thread>
 
-#include "base/alarm_heap.h"
+#include "base/alarm_loop.h"
 #include "base/counter_clock.h"
 #include "base/futex.h"
 #include "bulkhead/clock.h"
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead {
 namespace {
 
-// One thread for all alarms of the process, started by the first. It is never joined: alarms may be armed
-// until the process ends, and it holds nothing that needs an end.
-class TimerThread final : public DeadlineDriver {
+// One thread for all alarms of the process, started by the first alarm. It is never joined, because alarms may be armed
+// until the process ends, and it holds nothing that has to be released.
+class TimerThread final : public AlarmLoop {
  public:
   void arm(Alarm& alarm) noexcept override {
-    bool earlier = false;
-    {
-      std::lock_guard lock(mutex_);
-      heap_.insert(alarm);
-      earlier = heap_.first() == &alarm;
-      if (!started_) started_ = start();
-    }
-    if (earlier) changed_.notify_one();
-  }
-
-  void disarm(Alarm& alarm) noexcept override {
-    std::lock_guard lock(mutex_);  // expire() runs under this lock, so it is not running now
-    heap_.remove(alarm);
+    AlarmLoop::arm(alarm);
+    if (!started_.load(std::memory_order_acquire)) start();
   }
 
  private:
-  // False: there is no memory or no thread left. The alarms wait, and the next one tries again.
-  bool start() noexcept {
+  // Without memory or a thread the alarms wait, and the next one tries again.
+  void start() noexcept {
+    detail::MutexLock lock(mutex_);
+    if (started_) return;
 #if defined(__cpp_exceptions)
     try {
-      std::thread([this] { loop(); }).detach();
+      std::thread([this] { run(); }).detach();
     } catch (const std::exception&) {
-      return false;
+      return;
     }
 #else
-    std::thread([this] { loop(); }).detach();
+    std::thread([this] { run(); }).detach();
 #endif
-    return true;
+    started_ = true;
   }
 
-  void loop() noexcept {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      Alarm* alarm = heap_.first();
-      if (!alarm) {
-        changed_.wait(lock);
-      } else if (const TimePoint at = alarm->at; std::chrono::steady_clock::now() < at) {
-        changed_.wait_until(lock, at);
-      } else {
-        heap_.remove(*alarm);
-        if (alarm->expire()) {
-          lock.unlock();
-          alarm->expired();
-          lock.lock();
-        }
-      }
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  AlarmHeap heap_;
-  bool started_ = false;
+  detail::StdMutex mutex_;  // of start()
+  std::atomic<bool> started_{false};
 };
 
 class SteadyClock final : public Clock {
@@ -91,7 +61,7 @@ class SteadyClock final : public Clock {
 }  // namespace
 
 Clock& Clock::steady() noexcept {
-  // Made in place and never destroyed: static gates may use it to the very end.
+  // Never destroyed, because static gates may use it until the process ends.
   alignas(SteadyClock) static std::byte storage[sizeof(SteadyClock)];
   static SteadyClock* clock = new (storage) SteadyClock;
   return *clock;

@@ -6,7 +6,7 @@
 namespace bulkhead::base {
 namespace {
 
-// Insertions, deletions, replacements and swaps of neighbours that turn one into the other.
+// The number of insertions, deletions, replacements and swaps of neighbours between the two.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {

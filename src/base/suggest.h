@@ -7,7 +7,7 @@
 
 namespace bulkhead::base {
 
-// The nearest of `known` if it is near enough to be a slip of the fingers, else "".
+// The nearest of `known` if it is near enough to be a typing error, else "".
 std::string suggest(std::string_view typed, std::span<const std::string> known);
 
 }  // namespace bulkhead::base

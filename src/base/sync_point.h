@@ -1,5 +1,5 @@
-// sync_point.h - named places in the slow paths where a test can hold a thread, to force one interleaving.
-// Compiled in with BULKHEAD_SYNC_POINTS only; elsewhere a call is nothing.
+// sync_point.h - named places in the slow paths at which a test can hold a thread, to force one interleaving. Compiled in
+// with BULKHEAD_SYNC_POINTS only; otherwise a call does nothing.
 #pragma once
 
 #include <atomic>

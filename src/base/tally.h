@@ -1,9 +1,9 @@
-// tally.h - counters that many threads raise and few read: mostly one thread per stripe, which then
-// needs no atomic addition. The last stripe is for all the other threads.
+// tally.h - counters that many threads increase and few read: mostly one thread per stripe, which then needs no atomic
+// addition. The last stripe is shared by all other threads.
 //
 //   base::Tally<2> tally;
 //   tally.add(0);          // exact, a few loads and a store
-//   tally.sum(0);          // what was added before; additions under way may be missing
+//   tally.sum(0);          // misses additions that are under way
 //
 // Threads: any.
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace bulkhead::base {
 
-inline constexpr std::uint32_t kOwnStripes = 3;  // of whatever has a stripe for each of some threads
+inline constexpr std::uint32_t kOwnStripes = 3;  // stripes with one owner each
 
-// Threads are numbered from 1, and no number is given twice.
+// A unique number of a thread, from 1.
 struct ThreadNumber {
   std::uint32_t number = 0;  // 0: none yet
   std::uint32_t stripe = 0;  // number % kOwnStripes
@@ -37,7 +37,7 @@ template <std::size_t Kinds>
 class Tally {
  public:
   void add(std::size_t kind, std::uint64_t n = 1) noexcept { add(this_thread(), kind, n); }
-  // For those who know already who they are.
+  // For callers that have the number of this thread.
   [[gnu::always_inline]] void add(ThreadNumber me, std::size_t kind, std::uint64_t n = 1) noexcept {
     Stripe& mine = stripes_[me.stripe];
     std::uint32_t owner = mine.owner.load(std::memory_order_relaxed);
@@ -58,10 +58,10 @@ class Tally {
 
  private:
   static constexpr std::size_t kStripes = kOwnStripes + 1;
-  // Relaxed throughout: a count orders nothing, and each word has either one writer or atomic additions.
+  // Relaxed throughout: a count orders no other memory, and each word has either one writer or atomic additions.
   struct alignas(64) Stripe {
     std::atomic<std::uint64_t> counts[Kinds]{};
-    std::atomic<std::uint32_t> owner{0};  // the only thread that writes here; 0: nobody yet
+    std::atomic<std::uint32_t> owner{0};  // the only thread that writes here; 0: none yet
   };
   Stripe stripes_[kStripes];
 };

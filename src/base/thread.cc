@@ -1,11 +1,13 @@
 #include "base/thread.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <memory>
 #include <thread>
 
@@ -28,7 +30,7 @@ void* run(void* argument) {
       if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
   }
-  // On Linux a nice value belongs to the thread whose id is given, not to the process.
+  // On Linux the nice value of this id applies to the thread, not to the process.
   if (o.nice != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), o.nice);
   start->body();
   return nullptr;
@@ -37,7 +39,16 @@ void* run(void* argument) {
 }  // namespace
 
 bool start_thread(const ThreadOptions& options, std::function<void()> body) noexcept {
-  auto* start = new Start{options, std::move(body)};  // the thread's own, once there is one
+  Start* start = nullptr;  // owned by the thread, once it exists
+#if defined(__cpp_exceptions)
+  try {
+    start = new Start{options, std::move(body)};
+  } catch (...) {
+    return false;
+  }
+#else
+  start = new Start{options, std::move(body)};
+#endif
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -53,6 +64,7 @@ bool start_thread(const ThreadOptions& options, std::function<void()> body) noex
   return started;
 }
 
+bool thread_options_work() noexcept { return true; }
 unsigned processors() noexcept { return std::max(1u, std::thread::hardware_concurrency()); }
 
 }  // namespace bulkhead::base

@@ -11,10 +11,11 @@ constinit thread_local bool ending = false;
 
 struct GiveBack {
   ~GiveBack() {
-    ending = true;  // destructors of other thread-local objects may still come
+    ending = true;  // destructors of other thread-local objects may run after this one
     const std::uint64_t mine = std::uint64_t{1} << detail::my_slot;
     detail::my_slot = kThreadSlots;
-    taken.fetch_and(~mine, std::memory_order_release);  // whoever has it next sees all that was done with it
+    taken.fetch_and(~mine,
+                    std::memory_order_release);  // the next thread with this number sees what this one wrote
   }
 };
 
@@ -30,7 +31,7 @@ std::uint32_t detail::take_thread_slot() noexcept {
   do {
     slot = static_cast<std::uint32_t>(std::countr_one(seen));
     if (slot == kThreadSlots) return slot;
-    // Acquire: the other end of the release above.
+    // Acquire: pairs with the release above.
   } while (!taken.compare_exchange_weak(seen, seen | std::uint64_t{1} << slot, std::memory_order_acquire,
                                         std::memory_order_relaxed));
   my_slot = slot;

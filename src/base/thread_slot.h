@@ -1,9 +1,9 @@
-// thread_slot.h - a small number that no other living thread has, for arrays with a place for each thread.
+// thread_slot.h - a small number that no other running thread has, for arrays with one element per thread.
 //
-//   Stripe& mine = stripes[base::thread_slot()];       // stripes[kThreadSlots]: of all who have no number
+//   Stripe& mine = stripes[base::thread_slot()];       // stripes[kThreadSlots]: shared by threads without a number
 //
-// A thread has the same number until it ends; then the next one may have it, and sees what the last one wrote.
-// Threads beyond the first 64 that live at once, and those that are ending, have none.
+// A thread keeps its number until it ends; then another thread may get it, and sees what the first one wrote. Threads
+// beyond 64 at the same time, and threads that are ending, have no number.
 // Cost: a load; the first time a compare-exchange.
 #pragma once
 

@@ -21,16 +21,21 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
 
-enum class Do : std::uint8_t { admit, complete, advance, reset, mode, update };
+enum class Do : std::uint8_t { admit, complete, advance, reset, mode, update, leap, churn };
+
+// Where tags of 22 bits of a tick and of 10 bits of a generation meet themselves again, and the half of that.
+constexpr std::int64_t leaps[] = {1 << 19, 1 << 20, 1 << 21, (1 << 21) + 7, 1 << 22, 5 << 22};
+constexpr int churns[] = {1, 500, 511, 512, 513, 700, 1023, 1024};
 
 struct Command {
   Do what{};
   std::uint32_t n = 0;
-  CallVerdict verdict{};
+  Outcome verdict{};
   bool slow = false;
 };
 std::ostream& operator<<(std::ostream& out, const Command& c) {
-  constexpr const char* names[] = {"admit", "complete", "advance", "reset", "mode", "update"};
+  constexpr const char* names[] = {"admit", "complete", "advance", "reset",
+                                   "mode",  "update",   "leap",    "churn"};
   return out << names[static_cast<int>(c.what)] << "(" << c.n << ", " << to_string(c.verdict)
              << (c.slow ? ", slow" : "") << ")\n";
 }
@@ -43,11 +48,12 @@ rc::Gen<Command> command() {
                                                {12, Do::advance},
                                                {1, Do::reset},
                                                {1, Do::mode},
-                                               {1, Do::update}})),
+                                               {1, Do::update},
+                                               {2, Do::leap},
+                                               {2, Do::churn}})),
       set(&Command::n, rc::gen::inRange<std::uint32_t>(0, 12)),
       set(&Command::verdict,
-          weightedElement<CallVerdict>(
-              {{5, CallVerdict::success}, {4, CallVerdict::failure}, {1, CallVerdict::ignored}})),
+          weightedElement<Outcome>({{5, Outcome::success}, {4, Outcome::failure}, {1, Outcome::ignored}})),
       set(&Command::slow, weightedElement<bool>({{4, false}, {1, true}})));
 }
 
@@ -80,7 +86,7 @@ class Model {
     return static_cast<int>(tickets.size()) - 1;
   }
 
-  void complete(std::size_t i, CallVerdict verdict, bool slow, TimePoint now) {
+  void complete(std::size_t i, Outcome verdict, bool slow, TimePoint now) {
     const Ticket t = tickets[i];
     tickets.erase(tickets.begin() + static_cast<std::ptrdiff_t>(i));
     if (t.period != period_) return;
@@ -90,12 +96,12 @@ class Model {
       if (p == probes_.end()) return;
       if (p->until <= now) return expire(now);
       probes_.erase(p);
-      if (verdict != CallVerdict::ignored) probe_result(verdict == CallVerdict::failure, slow, now);
+      if (verdict != Outcome::ignored) probe_result(verdict == Outcome::failure, slow, now);
       if (state == BreakerState::half_open) expire(now);
       return;
     }
-    if (verdict == CallVerdict::ignored || mode == BreakerMode::disabled) return;
-    results_.push_back({now, verdict == CallVerdict::failure, slow});
+    if (verdict == Outcome::ignored || mode == BreakerMode::disabled) return;
+    results_.push_back({now, verdict == Outcome::failure, slow});
     judge(now);
   }
 
@@ -233,6 +239,15 @@ void check(const std::vector<Command>& commands, BreakerOptions options) {
       }
       case Do::advance:
         clock.advance(c.n * 333ms);
+        break;
+      case Do::leap:
+        clock.advance(leaps[c.n % std::size(leaps)] * (options.window_time / 10));
+        break;
+      case Do::churn:
+        for (int i = 0; i < churns[c.n % std::size(churns)]; ++i) {
+          breaker.reset();
+          model.reset();
+        }
         break;
       case Do::reset:
         breaker.reset();

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr auto failure = CallVerdict::failure, success = CallVerdict::success, ignored = CallVerdict::ignored;
+constexpr auto failure = Outcome::failure, success = Outcome::success, ignored = Outcome::ignored;
 
 struct BreakerTest : testing::Test {
   ManualClock clock;
@@ -33,12 +33,12 @@ struct BreakerTest : testing::Test {
     };
     return o;
   }
-  static void call(Breaker& b, CallVerdict verdict, std::chrono::nanoseconds took = 1ms) {
+  static void call(Breaker& b, Outcome verdict, std::chrono::nanoseconds took = 1ms) {
     const auto pass = b.admit();
     ASSERT_TRUE(pass);
     b.complete(*pass, verdict, took);
   }
-  static void calls(Breaker& b, int n, CallVerdict verdict, std::chrono::nanoseconds took = 1ms) {
+  static void calls(Breaker& b, int n, Outcome verdict, std::chrono::nanoseconds took = 1ms) {
     for (int i = 0; i < n; ++i) call(b, verdict, took);
   }
   // Ten failures of ten.
@@ -80,7 +80,7 @@ TEST_F(BreakerTest, OpensRefusesProbesAndCloses) {
   EXPECT_EQ(s.calls, 0u) << "closed again, with an empty window";
   EXPECT_EQ(s.opens, 1u);
   EXPECT_THAT(s.entered, ElementsAre(1u, 1u, 1u));
-  EXPECT_EQ(s.refused, 1u);
+  EXPECT_EQ(s.rejected, 1u);
   EXPECT_EQ(s.late, 0u);
 }
 
@@ -312,7 +312,7 @@ TEST_F(BreakerTest, RunCallsJudgesAndCompletes) {
   Breaker b(options({.window_calls = 3}));
   EXPECT_EQ(b.run([] { return 42; }).value(), 42);
   EXPECT_TRUE(b.run([] {}).has_value());
-  EXPECT_THROW(b.run([]() -> int { throw std::runtime_error("x"); }), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(b.run([]() -> int { throw std::runtime_error("x"); })), std::runtime_error);
   EXPECT_EQ(b.snapshot().calls, 3u);
   EXPECT_EQ(b.snapshot().failures, 1u);
   const auto judge = result_if([](int status) { return status >= 500; });
@@ -329,6 +329,116 @@ TEST_F(BreakerTest, RunTimesTheCall) {
   Breaker b(options({.window_calls = 1, .slow_call = 1s}));
   (void)b.run([&] { clock.advance(2s); });
   EXPECT_EQ(b.snapshot().reason, BreakerReason::slow_call_rate);
+}
+
+TEST_F(BreakerTest, ForcedOpenForATimeItThenProbesAndCloses) {
+  Breaker b(options({.open_for = 5s, .backoff = 2, .half_open_calls = 1}));
+  b.force_open(10min);
+  EXPECT_EQ(b.snapshot().mode, BreakerMode::automatic);
+  clock.advance(10min - 1ns);
+  const auto refused = b.admit();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().retry_after, 1ns);
+  clock.advance(1ns);
+  call(b, failure);  // a probe, and the first opening of its own
+  EXPECT_EQ(b.snapshot().next_probe - clock.now(), 5s) << "the forced time is no step of the backoff";
+  clock.advance(5s);
+  call(b, success);
+  EXPECT_EQ(b.snapshot().state, BreakerState::closed);
+  EXPECT_THAT(told, ElementsAre("closed -> open: forced", "open -> half_open: open_time_over",
+                                "half_open -> open: probes_failed", "open -> half_open: open_time_over",
+                                "half_open -> closed: probes_succeeded"));
+}
+
+TEST_F(BreakerTest, ForcedHalfOpenTheNextCallsAreProbes) {
+  Breaker b(options({.half_open_calls = 2, .mode = BreakerMode::forced_open}));
+  b.force_half_open();
+  const auto first = b.admit(), second = b.admit();
+  ASSERT_TRUE(first && second);
+  EXPECT_TRUE(first->is_probe());
+  EXPECT_FALSE(b.admit());
+  b.complete(*first, failure, 1ms);
+  EXPECT_EQ(b.snapshot().state, BreakerState::open);
+  b.force_open(0s);
+  EXPECT_TRUE(b.admit()->is_probe()) << "no time at all";
+  b.force_open(std::chrono::nanoseconds::max());
+  EXPECT_EQ(b.snapshot().next_probe, no_deadline);
+  EXPECT_EQ(b.snapshot().opens, 3u);
+}
+
+TEST_F(BreakerTest, AHookMayCallEveryMemberOfItsBreaker) {
+  Breaker* self = nullptr;
+  int calls = 0;
+  BreakerOptions o = options({.open_for = 1s});
+  o.on_transition = [&](const BreakerTransition& t) {
+    if (++calls > 1) return;
+    EXPECT_EQ(self->snapshot().generation, t.generation);
+    self->update({.open_for = 2s});
+    self->set_mode(BreakerMode::forced_closed);
+    self->force_open(1s);
+    self->force_half_open();
+    self->complete(*self->admit(), failure, 1ms);
+    self->reset();
+  };
+  Breaker b(o);
+  self = &b;
+  b.force_open(1min);
+  EXPECT_EQ(b.snapshot().state, BreakerState::closed);
+  EXPECT_GT(calls, 4);
+}
+
+// The tags of a time window have ten bits for the generation.
+TEST(Breaker, ATimeWindowCountsAfterAnyNumberOfStateChanges) {
+  for (const int changes : {1, 511, 512, 700, 1023, 1024, 1500, 5000}) {
+    ManualClock clock;
+    Breaker breaker({.window = BreakerWindow::time, .window_time = 1s, .minimum_calls = 3, .clock = &clock});
+    for (int i = 0; i < 2; ++i) breaker.complete(*breaker.admit(), Outcome::failure, 1ms);
+    for (int i = 0; i < changes; ++i) breaker.reset();
+    EXPECT_EQ(breaker.snapshot().calls, 0u) << changes;
+    for (int i = 0; i < 3; ++i) breaker.complete(*breaker.admit(), Outcome::failure, 1ms);
+    EXPECT_EQ(breaker.snapshot().state, BreakerState::open) << "after " << changes << " changes";
+  }
+}
+
+// Probes that fail for minutes are enough to come there.
+TEST(Breaker, ATimeWindowCountsAfterALongOutage) {
+  ManualClock clock;
+  Breaker breaker({.window = BreakerWindow::time,
+                   .window_time = 1s,
+                   .minimum_calls = 1,
+                   .open_for = 1s,
+                   .half_open_calls = 1,
+                   .clock = &clock});
+  breaker.complete(*breaker.admit(), Outcome::failure, 1ms);
+  for (int probe = 0; probe < 300; ++probe) {
+    clock.advance(1s);
+    breaker.complete(*breaker.admit(), Outcome::failure, 1ms);
+  }
+  clock.advance(1s);
+  breaker.complete(*breaker.admit(), Outcome::success, 1ms);
+  ASSERT_EQ(breaker.snapshot().state, BreakerState::closed);
+  breaker.complete(*breaker.admit(), Outcome::failure, 1ms);
+  EXPECT_EQ(breaker.snapshot().state, BreakerState::open);
+}
+
+// And 22 bits for the tick: one millisecond of this window.
+TEST(Breaker, ATimeWindowCountsTheFirstFailureAfterAnyTimeAndNoneTwice) {
+  for (const std::int64_t apart : {1 << 20, 1 << 21, 3 << 20, 1 << 22, 5 << 22}) {
+    ManualClock clock;
+    Breaker breaker(
+        {.window = BreakerWindow::time, .window_time = 10ms, .minimum_calls = 2, .clock = &clock});
+    breaker.complete(*breaker.admit(), Outcome::failure, 1us);
+    const std::int64_t step = 1 << 19;
+    for (std::int64_t gone = 0; gone < apart; gone += step) {
+      clock.advance(step * 1ms);
+      breaker.complete(*breaker.admit(), Outcome::success, 1us);
+    }
+    const BreakerSnapshot before = breaker.snapshot();
+    EXPECT_EQ(before.calls, 1u) << apart;
+    EXPECT_EQ(before.failures, 0u) << "a failure of " << apart << " ms ago";
+    breaker.complete(*breaker.admit(), Outcome::failure, 1us);
+    EXPECT_EQ(breaker.snapshot().state, BreakerState::open) << apart;
+  }
 }
 
 }  // namespace

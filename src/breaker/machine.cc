@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace bulkhead::breaker {
-namespace {
-
-TimePoint later(TimePoint now, std::chrono::nanoseconds by) {
-  return by >= no_deadline - now ? no_deadline : now + by;
-}
-
-}  // namespace
 
 Rules Rules::of(const BreakerOptions& o) {
   const bool by_calls = o.window == BreakerWindow::calls;
@@ -27,25 +20,24 @@ Rules Rules::of(const BreakerOptions& o) {
 
 Machine::Machine(const Rules& rules, BreakerMode mode, TimePoint now)
     : rules_(rules), mode_(mode), since_(now) {
-  leases_.reserve(rules.half_open_calls);  // admit() and the rest never allocate
+  reserve(rules.half_open_calls);  // so that admit() and the other functions never allocate
 }
 
 Machine::Admission Machine::admit(TimePoint now, double dice) {
   if (state_ == BreakerState::half_open) expire(now, dice);
-  if (state_ == BreakerState::closed)
-    return {.ordinary = true};  // a probe that expired was the last, and did not matter
+  if (state_ == BreakerState::closed) return {.ordinary = true};  // expire() may have closed it just now
   if (state_ == BreakerState::open) {
     if (now < probe_at_) return {.retry_after = probe_at_ - now};
     enter(BreakerState::half_open, BreakerReason::open_time_over, now);
   }
   if (results_.calls + leases_.size() >= rules_.half_open_calls)
     return {.retry_after = std::max(next_probe() - now, std::chrono::nanoseconds(1))};
-  leases_.push_back({++last_probe_, later(now, rules_.probe_lease)});
+  if (++last_probe_ == 0) ++last_probe_;  // 0 is an ordinary call
+  leases_.push_back({last_probe_, saturating_add(now, rules_.probe_lease)});
   return {.probe = last_probe_};
 }
 
-bool Machine::complete_probe(std::uint32_t probe, CallVerdict verdict, bool slow, TimePoint now,
-                             double dice) {
+bool Machine::complete_probe(std::uint32_t probe, Outcome outcome, bool slow, TimePoint now, double dice) {
   if (state_ != BreakerState::half_open) return false;
   const auto lease =
       std::find_if(leases_.begin(), leases_.end(), [&](const Lease& l) { return l.probe == probe; });
@@ -55,12 +47,11 @@ bool Machine::complete_probe(std::uint32_t probe, CallVerdict verdict, bool slow
     return false;
   }
   leases_.erase(lease);
-  if (verdict != CallVerdict::ignored) {
+  if (outcome != Outcome::ignored) {
     ++results_.calls;
-    results_.failures += verdict == CallVerdict::failure;
+    results_.failures += is_failure(outcome);
     results_.slow += slow;
-    decide(verdict == CallVerdict::failure ? BreakerReason::probes_failed : BreakerReason::probes_slow, now,
-           dice);
+    decide(is_failure(outcome) ? BreakerReason::probes_failed : BreakerReason::probes_slow, now, dice);
   }
   if (state_ == BreakerState::half_open) expire(now, dice);
   return true;
@@ -107,12 +98,22 @@ void Machine::set_mode(BreakerMode mode, TimePoint now) {
   close(BreakerReason::mode_changed, now);
 }
 
+// Does not count for the backoff: an operator's decision says nothing about the dependency.
+void Machine::force_open(std::chrono::nanoseconds how_long, TimePoint now) {
+  mode_ = BreakerMode::automatic;
+  open_until(BreakerReason::forced, now, std::max(how_long, std::chrono::nanoseconds(0)));
+}
+
+void Machine::force_half_open(TimePoint now) {
+  mode_ = BreakerMode::automatic;
+  enter(BreakerState::half_open, BreakerReason::forced, now);
+}
+
 void Machine::renew(TimePoint now) {
   if (state_ == BreakerState::closed) enter(BreakerState::closed, BreakerReason::window_changed, now);
 }
 
 void Machine::update(const Rules& rules, TimePoint now, double dice) {
-  leases_.reserve(rules.half_open_calls);
   rules_ = rules;
   if (state_ == BreakerState::half_open && results_.calls > 0)
     decide(BreakerReason::probes_failed, now, dice);
@@ -139,16 +140,20 @@ void Machine::enter(BreakerState state, BreakerReason reason, TimePoint now) {
 }
 
 void Machine::open(BreakerReason reason, TimePoint now, double dice) {
-  enter(BreakerState::open, reason, now);
-  ++opens_;
   double ns = static_cast<double>(rules_.open_for.count());
   const double most = static_cast<double>(rules_.max_open.count());
   for (std::uint32_t i = 0; i < in_a_row_ && ns < most && rules_.backoff > 1; ++i) ns *= rules_.backoff;
   ++in_a_row_;
   ns = std::min(ns, most) * (1 + rules_.jitter * (2 * dice - 1));
-  constexpr double longest = 9e18;  // a little below what fits
-  open_time_ = std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(ns, longest)));
-  probe_at_ = later(now, open_time_);
+  constexpr double kLongest = 9e18;  // ns; slightly below the largest int64
+  open_until(reason, now, std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(ns, kLongest))));
+}
+
+void Machine::open_until(BreakerReason reason, TimePoint now, std::chrono::nanoseconds how_long) {
+  enter(BreakerState::open, reason, now);
+  ++opens_;
+  open_time_ = how_long;
+  probe_at_ = saturating_add(now, open_time_);
 }
 
 void Machine::close(BreakerReason reason, TimePoint now) {

@@ -58,11 +58,11 @@ TEST(BreakerMachine, BackoffGrowsToItsLimitAndAStartOverAfterClosing) {
   for (const auto expected : {1s, 2s, 4s, 5s, 5s}) {
     EXPECT_EQ(m.next_probe() - now, expected);
     now = m.next_probe();
-    m.complete_probe(m.admit(now, no_dice).probe, CallVerdict::failure, false, now, no_dice);
+    m.complete_probe(m.admit(now, no_dice).probe, Outcome::failure, false, now, no_dice);
   }
   EXPECT_EQ(m.opens_in_a_row(), 6u);
   now = m.next_probe();
-  m.complete_probe(m.admit(now, no_dice).probe, CallVerdict::success, false, now, no_dice);
+  m.complete_probe(m.admit(now, no_dice).probe, Outcome::success, false, now, no_dice);
   EXPECT_EQ(m.state(), BreakerState::closed);
   m.judge({100, 100, 0}, now, no_dice);
   EXPECT_EQ(m.next_probe() - now, 1s);
@@ -93,7 +93,7 @@ TEST(BreakerMachine, AProbeWithAResultTakesItsPlaceToTheEnd) {
   Machine m = opened(rules({.half_open_calls = 2, .half_open_failure_rate = 1}));
   const TimePoint now = t0 + 60s;
   const auto a = m.admit(now, no_dice).probe;
-  EXPECT_TRUE(m.complete_probe(a, CallVerdict::failure, false, now, no_dice));
+  EXPECT_TRUE(m.complete_probe(a, Outcome::failure, false, now, no_dice));
   EXPECT_NE(m.admit(now, no_dice).probe, 0u);
   EXPECT_EQ(m.admit(now, no_dice).probe, 0u) << "one result and one lease are two";
 }
@@ -104,7 +104,7 @@ TEST(BreakerMachine, AnIgnoredProbeGivesItsPlaceBackAndDecidesNothing) {
   for (int i = 0; i < 100; ++i) {
     const auto probe = m.admit(now, no_dice).probe;
     ASSERT_NE(probe, 0u);
-    EXPECT_TRUE(m.complete_probe(probe, CallVerdict::ignored, true, now, no_dice));
+    EXPECT_TRUE(m.complete_probe(probe, Outcome::ignored, true, now, no_dice));
     ASSERT_EQ(m.state(), BreakerState::half_open);
   }
 }
@@ -112,8 +112,8 @@ TEST(BreakerMachine, AnIgnoredProbeGivesItsPlaceBackAndDecidesNothing) {
 TEST(BreakerMachine, AProbeCompletesOnce) {
   Machine m = opened(rules({.half_open_calls = 3, .half_open_failure_rate = 1}));
   const auto probe = m.admit(t0 + 60s, no_dice).probe;
-  EXPECT_TRUE(m.complete_probe(probe, CallVerdict::failure, false, t0 + 60s, no_dice));
-  EXPECT_FALSE(m.complete_probe(probe, CallVerdict::failure, false, t0 + 60s, no_dice));
+  EXPECT_TRUE(m.complete_probe(probe, Outcome::failure, false, t0 + 60s, no_dice));
+  EXPECT_FALSE(m.complete_probe(probe, Outcome::failure, false, t0 + 60s, no_dice));
   EXPECT_EQ(m.probe_results().calls, 1u);
 }
 
@@ -126,7 +126,7 @@ TEST(BreakerMachine, AHungProbeCountsAsFailedWhenItsLeaseEnds) {
   EXPECT_EQ(m.reason(), BreakerReason::probe_expired);
   EXPECT_NE(m.admit(t0 + 7s, no_dice).probe, probe);
   EXPECT_EQ(m.state(), BreakerState::half_open);
-  EXPECT_FALSE(m.complete_probe(probe, CallVerdict::success, false, t0 + 7s, no_dice)) << "too late";
+  EXPECT_FALSE(m.complete_probe(probe, Outcome::success, false, t0 + 7s, no_dice)) << "too late";
   EXPECT_EQ(m.state(), BreakerState::half_open);
 }
 
@@ -134,7 +134,7 @@ TEST(BreakerMachine, WhenTheLastProbeExpiresAndItClosesAllTheSameTheCallerGoesTh
   Machine m = opened(rules(
       {.failure_rate = 0.6, .slow_call_rate = 0.5, .open_for = 1s, .half_open_calls = 2, .probe_lease = 5s}));
   m.admit(t0 + 1s, no_dice);
-  m.complete_probe(m.admit(t0 + 1s, no_dice).probe, CallVerdict::success, false, t0 + 1s, no_dice);
+  m.complete_probe(m.admit(t0 + 1s, no_dice).probe, Outcome::success, false, t0 + 1s, no_dice);
   EXPECT_EQ(m.state(), BreakerState::half_open);
   const auto admission = m.admit(t0 + 6s, no_dice);
   EXPECT_EQ(m.state(), BreakerState::closed) << "one of two is below 0.6";
@@ -145,14 +145,14 @@ TEST(BreakerMachine, WhenTheLastProbeExpiresAndItClosesAllTheSameTheCallerGoesTh
 TEST(BreakerMachine, AResultAfterItsLeaseIsTooLateEvenIfNobodyElseLooked) {
   Machine m = opened(rules({.open_for = 1s, .half_open_calls = 1, .probe_lease = 5s}));
   const auto probe = m.admit(t0 + 1s, no_dice).probe;
-  EXPECT_FALSE(m.complete_probe(probe, CallVerdict::success, false, t0 + 6s, no_dice));
+  EXPECT_FALSE(m.complete_probe(probe, Outcome::success, false, t0 + 6s, no_dice));
   EXPECT_EQ(m.state(), BreakerState::open);
 }
 
 TEST(BreakerMachine, SlowProbesOpenItAgain) {
   Machine m = opened(rules({.slow_call_rate = 0.5, .half_open_calls = 2}));
   const TimePoint now = t0 + 60s;
-  m.complete_probe(m.admit(now, no_dice).probe, CallVerdict::success, true, now, no_dice);
+  m.complete_probe(m.admit(now, no_dice).probe, Outcome::success, true, now, no_dice);
   EXPECT_EQ(m.state(), BreakerState::open);
   EXPECT_EQ(m.reason(), BreakerReason::probes_slow);
 }
@@ -163,8 +163,8 @@ TEST(BreakerMachine, DecidesAsSoonAsTheRestCannotChangeIt) {
     const TimePoint now = t0 + 60s;
     int results = 0;
     for (; m.generation() == 3 || results == 0; ++results)
-      m.complete_probe(m.admit(now, no_dice).probe, fails ? CallVerdict::failure : CallVerdict::success,
-                       false, now, no_dice);
+      m.complete_probe(m.admit(now, no_dice).probe, fails ? Outcome::failure : Outcome::success, false, now,
+                       no_dice);
     EXPECT_EQ(results, fails ? 5 : 6);
     EXPECT_EQ(m.state(), fails ? BreakerState::open : BreakerState::closed);
   }
@@ -174,7 +174,7 @@ TEST(BreakerMachine, FewerProbesThanResultsAfterAnUpdateDecideAtOnce) {
   Machine m = opened(rules({.half_open_calls = 10}));
   const TimePoint now = t0 + 60s;
   for (int i = 0; i < 3; ++i)
-    m.complete_probe(m.admit(now, no_dice).probe, CallVerdict::success, false, now, no_dice);
+    m.complete_probe(m.admit(now, no_dice).probe, Outcome::success, false, now, no_dice);
   m.update(rules({.half_open_calls = 2}), now, no_dice);
   EXPECT_EQ(m.state(), BreakerState::closed);
 }

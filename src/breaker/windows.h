@@ -1,9 +1,8 @@
-// windows.h - the results of recent calls, recorded without a lock: of the last n, or of a stretch of time.
+// windows.h - the results of recent calls, recorded without a lock: of the last n calls, or of a period of time.
 //
-// A window belongs to a generation; begin() starts the next one by changing the tag that results must
-// carry, so nothing has to be cleared, and a result of an earlier generation finds no place even if its
-// thread slept in the middle of record(). begin(), resize() and set_width() are for one thread at a time
-// (the breaker's lock); the rest is for any.
+// A window belongs to a generation. begin() starts the next one by changing the tag that results must carry, so nothing
+// has to be cleared, and a result of an earlier generation is dropped even if its thread slept in the middle of record().
+// begin(), resize() and set_width() are for one thread at a time (the breaker's lock); the others for any thread.
 #pragma once
 
 #include <algorithm>
@@ -27,44 +26,52 @@ struct CallResult {
 };
 
 // Invariants:
-//  C1 A slot holds the result of one call and the generation it belongs to; a slot of another generation
-//     is empty. Slots change by compare-exchange only.
-//  C2 Whoever changed a slot adds the difference to `totals_`. So once nobody is inside record(), the
-//     totals are the sum of the slots, in whatever order the additions came; before that they are an
-//     estimate, and count() counts the slots. The bias keeps a difference that comes early from
-//     borrowing.
-//  C3 Nobody waits for anybody. A thread that sleeps between taking its place and filling it, while the
-//     whole window goes by, puts an old result over a newer one: one result of the window is then older
-//     than n calls.
-//  C4 A ring is never freed while the window lives, and is replaced only by a larger one: all of them
-//     together are at most twice the largest.
+//  C1 A slot holds the result of one call and its generation; a slot of another generation counts as empty. Slots change
+//     by compare-exchange only.
+//  C2 A thread that changed a slot adds the difference to `totals_`. When no thread is inside record(), the totals are the
+//     sum of the slots, in whatever order the additions came; before that they are an estimate, and count() counts the
+//     slots. The bias prevents a borrow if a negative difference comes first.
+//  C3 No thread waits for another. If a thread sleeps between taking its slot and filling it while the whole window
+//     passes, it overwrites a newer result: one result of the window is then older than n calls.
+//  C4 A ring is never freed before the window is destroyed, and is replaced only by a larger one: all rings together are
+//     at most twice the largest.
+//  C5 Tags are compared by the sign of a difference of 30 bits. begin() tags every slot again once in kEra generations, and
+//     the slots of a new ring, so no slot is too old for that comparison.
 class CallWindow {
  public:
   static constexpr std::uint32_t kMost = 1u << 15;
 
   explicit CallWindow(std::uint32_t size) { resize(size); }
 
+  void reserve(std::uint32_t size) {  // resize() up to this size will not allocate
+    if (!rings_.empty() && rings_.back()->slots.size() >= size) return;
+    std::uint32_t capacity = 16;
+    while (capacity < size) capacity *= 2;
+    rings_.emplace_back(std::make_unique<Ring>(capacity));
+  }
+
   void resize(std::uint32_t size) {  // before begin()
-    Ring* ring = rings_.empty() ? nullptr : rings_.back().get();
-    if (!ring || ring->slots.size() < size) {
-      std::uint32_t capacity = 16;
-      while (capacity < size) capacity *= 2;
-      ring = rings_.emplace_back(std::make_unique<Ring>(capacity)).get();
-    }
+    reserve(size);
+    Ring* ring = rings_.back().get();
     ring->size.store(size, std::memory_order_relaxed);
     ring->reciprocal.store(((1ull << kShift) + size - 1) / size, std::memory_order_relaxed);
-    ring_.store(ring, std::memory_order_release);  // with its slots
+    ring_.store(ring, std::memory_order_release);  // release: publishes its slots
   }
 
   void begin(std::uint64_t generation) noexcept {
+    if (Ring* ring = ring_.load(std::memory_order_relaxed); generation / kEra != era_ || !ring->tagged) {
+      for (auto& slot : ring->slots) slot.store(tag(generation - 1), std::memory_order_relaxed);  // C5
+      ring->tagged = true;
+      era_ = generation / kEra;
+    }
     totals_.store(totals_of(generation), std::memory_order_relaxed);
   }
 
-  // What the window now holds, as far as this thread can tell without counting.
+  // The counts of the window after this result, as an estimate.
   Counts record(std::uint64_t generation, CallResult result) noexcept {
-    // Acquire: the slots of a new ring are there.
+    // Acquire: sees the slots of a new ring.
     Ring& ring = *ring_.load(std::memory_order_acquire);
-    // A window full of good results stays as it is by one more, whichever of them that replaces.
+    // One more good result does not change a window full of good results.
     const std::uint64_t size = ring.size.load(std::memory_order_relaxed);
     if (!result.failure && !result.slow && totals() == totals_of(generation) + (size << 32)) [[likely]]
       return {.calls = size};
@@ -79,12 +86,8 @@ class CallWindow {
     return hint();
   }
 
-  // The sum of the slots, packed, and what it is while all of them are good.
+  // The packed sum of the slots.
   std::uint64_t totals() const noexcept { return totals_.load(std::memory_order_relaxed); }
-  std::uint64_t all_well(std::uint64_t generation) const noexcept {
-    const Ring& ring = *ring_.load(std::memory_order_acquire);
-    return totals_of(generation) + (std::uint64_t{ring.size.load(std::memory_order_relaxed)} << 32);
-  }
 
   Counts hint() const noexcept {
     const std::uint64_t t = totals();
@@ -107,20 +110,20 @@ class CallWindow {
   }
 
  private:
-  // A slot: generation (30 bits), slow, failure. The totals: generation (16 bits), calls, slow,
-  //   failures.
+  // A slot: generation (30 bits), slow, failure. The totals: generation (16 bits), calls, slow, failures.
   static constexpr std::uint32_t kFailure = 1, kSlow = 2, kTag = 4;
+  static constexpr std::uint64_t kEra = 1 << 28;
   static constexpr std::uint64_t kBias = 1 << 14;
-  static constexpr unsigned kShift = 47;  // 32 bits of a place and 15 of a size
+  static constexpr unsigned kShift = 47;  // 32 bits of an index and 15 of a size
 
   struct Ring {
     explicit Ring(std::uint32_t capacity) : slots(capacity) {}
     std::vector<std::atomic<std::uint32_t>> slots;
     std::atomic<std::uint32_t> size{1};
     std::atomic<std::uint64_t> reciprocal{0};  // 2^47 / size, rounded up
+    bool tagged = false;                       // C5
 
-    // n % size by multiplication. Read beside a resize() the two may not match; it is below size even
-    // then.
+    // n % size by multiplication. During a resize() the two numbers may not match; the result is still below size.
     std::uint32_t place(std::uint32_t n) const noexcept {
       const std::uint64_t fraction =
           (reciprocal.load(std::memory_order_relaxed) * n) & ((1ull << kShift) - 1);
@@ -143,67 +146,77 @@ class CallWindow {
   void add(std::uint64_t generation, std::uint64_t difference) noexcept {
     std::uint64_t t = totals_.load(std::memory_order_relaxed);
     do {
-      if ((t >> 48) != (generation & 0xffff)) return;  // another window has begun
+      if ((t >> 48) != (generation & 0xffff)) return;  // a new generation has begun
     } while (!totals_.compare_exchange_weak(t, t + difference, std::memory_order_relaxed));
   }
 
-  // Relaxed throughout: a result is the word itself, and what decides counts under the breaker's lock.
+  // Relaxed throughout: the word is the whole result, and decisions count under the breaker's lock.
   std::atomic<std::uint32_t> next_{0};
   std::atomic<std::uint64_t> totals_{totals_of(0)};
   std::atomic<Ring*> ring_{nullptr};
   std::vector<std::unique_ptr<Ring>> rings_;
+  std::uint64_t era_ = 0;
 };
 
-// Ten buckets of a tenth of the window each. A bucket's words carry the generation and the tick (the
-// number of the tenth since the clock began) they count, so a bucket of another time is empty and is
-// taken over by the first result of its new tick.
+// Ten buckets of a tenth of the window each. A tick is the number of a tenth since the start of the clock. A bucket counts
+// the results of one tick; each of its words has the generation and the tick as a tag.
 //
 // Invariants:
-//  T1 A word counts results of one tick of one generation only; it changes by compare-exchange.
-//  T2 A result older than what its bucket already counts is dropped: it is a whole window old.
-//  T3 Ticks are compared by 22 bits. Whoever sees more than a quarter of their range go by empties the
-//     buckets first, under a lock: after that long nothing else is going on here.
+//  T1 A word counts results of one tick of one generation. It is increased by compare-exchange, and only if its tag equals
+//     the tag of the result. Tags are only compared for equality, so they may wrap around.
+//  T2 The first result of a tick gives the buckets of the ticks since `last_tick_` their new tags, under the lock, and then
+//     stores `last_tick_`. So once `last_tick_` has reached a tick, the buckets of that tick and of the nine before it have
+//     their tags, and a result that finds another tag is a whole window late.
+//  T3 A new generation has no ticks until its first result: `last_tick_` is kNone, and no bucket counts.
 class TimeWindow {
  public:
-  static constexpr std::uint64_t kBuckets = 10;
+  static constexpr std::int64_t kBuckets = 10;
 
   void set_width(std::int64_t window_ns) noexcept {  // before begin()
-    width_.store(std::max<std::int64_t>(window_ns / static_cast<std::int64_t>(kBuckets), 1),
-                 std::memory_order_relaxed);
-    last_tick_.store(0, std::memory_order_relaxed);  // ticks are other numbers now
+    width_.store(std::max<std::int64_t>(window_ns / kBuckets, 1), std::memory_order_relaxed);
   }
 
-  void begin() noexcept { last_bad_.store(kNever, std::memory_order_relaxed); }
+  void begin(std::uint64_t generation) noexcept {
+    const detail::MutexLock lock(lock_);
+    generation_ = generation;
+    last_tick_.store(kNone, std::memory_order_relaxed);
+    last_bad_.store(kNone, std::memory_order_relaxed);
+  }
 
-  // False: nothing went wrong within the window, there is nothing to decide.
+  // False: the window has no failed or slow call, so there is nothing to decide.
   bool record(std::uint64_t generation, CallResult result, std::int64_t now_ns) noexcept {
-    const std::uint64_t tick = tick_of(now_ns);
-    advance(tick);
-    Bucket& bucket = buckets_[tick % kBuckets];
-    raise(bucket.calls, generation, tick);
-    if (result.failure) raise(bucket.failures, generation, tick);
-    if (result.slow) raise(bucket.slow, generation, tick);
+    const std::int64_t tick = tick_of(now_ns);
+    // Acquire: a thread that sees last_tick_ at its tick sees the tags of T2.
+    if (tick > last_tick_.load(std::memory_order_acquire)) [[unlikely]]
+      advance(generation, tick);
+    Bucket& bucket = buckets_[place(tick)];
+    const std::uint64_t mine = tag(generation, tick);
+    if (!raise(bucket.calls, mine)) return false;
+    if (result.failure) raise(bucket.failures, mine);
+    if (result.slow) raise(bucket.slow, mine);
     if (result.failure || result.slow) {
       last_bad_.store(tick, std::memory_order_relaxed);
       return true;
     }
-    const std::uint64_t bad = last_bad_.load(std::memory_order_relaxed);
-    return bad != kNever && tick < bad + kBuckets;
+    const std::int64_t bad = last_bad_.load(std::memory_order_relaxed);
+    return bad != kNone && tick < bad + kBuckets;
   }
 
   Counts count(std::uint64_t generation, std::int64_t now_ns) const noexcept {
-    const std::uint64_t tick = tick_of(now_ns);
+    const std::int64_t now = tick_of(now_ns), last = last_tick_.load(std::memory_order_acquire);
     Counts counts;
-    if (tick > last_tick_.load(std::memory_order_relaxed) + kTickMask / 4) return counts;
-    const auto read = [&](const std::atomic<std::uint64_t>& word) -> std::uint64_t {
-      const std::uint64_t w = word.load(std::memory_order_relaxed);
-      const bool of_this = (w >> 54) == (generation & 0x3ff);
-      return of_this && ((tick - (w >> 32)) & kTickMask) < kBuckets ? w & 0xffff'ffff : 0;
-    };
-    for (const Bucket& b : buckets_) {
-      counts.calls += read(b.calls);
-      counts.failures += read(b.failures);
-      counts.slow += read(b.slow);
+    if (last == kNone) return counts;
+    for (std::int64_t tick = std::max<std::int64_t>(now - kBuckets + 1, 0); tick <= std::min(now, last);
+         ++tick) {
+      const Bucket& bucket = buckets_[place(tick)];
+      const std::uint64_t wanted = tag(generation, tick);
+      const auto read = [&](const std::atomic<std::uint64_t>& word) -> std::uint64_t {
+        const std::uint64_t w = word.load(std::memory_order_relaxed);
+        return w >> 32 == wanted ? w & kCount : 0;
+      };
+      counts.calls += read(bucket.calls);
+      counts.failures += read(bucket.failures);
+      counts.slow += read(bucket.slow);
     }
     return counts;
   }
@@ -213,62 +226,48 @@ class TimeWindow {
   struct Bucket {
     std::atomic<std::uint64_t> calls{0}, failures{0}, slow{0};
   };
-  static constexpr std::uint64_t kTickMask = (1 << 22) - 1, kNever = ~0ull;
+  static constexpr std::uint64_t kCount = 0xffff'ffff;
+  static constexpr std::int64_t kNone = -1;
 
-  std::uint64_t tick_of(std::int64_t now_ns) const noexcept {
-    return static_cast<std::uint64_t>(std::max<std::int64_t>(now_ns, 0) /
-                                      width_.load(std::memory_order_relaxed));
+  static std::size_t place(std::int64_t tick) noexcept { return static_cast<std::size_t>(tick % kBuckets); }
+  static std::uint64_t tag(std::uint64_t generation, std::int64_t tick) noexcept {
+    return ((generation & 0x3ff) << 22) | (static_cast<std::uint64_t>(tick) & 0x3f'ffff);
   }
 
-  void advance(std::uint64_t tick) noexcept {
-    // Acquire: who sees that the buckets were emptied must not add to what was in them.
-    const std::uint64_t last = last_tick_.load(std::memory_order_acquire);
-    if (tick <= last) return;
-    if (tick - last > kTickMask / 4) [[unlikely]]
-      empty(tick);
-    // A plain store: two threads at the turn of a tick may leave the older one, which the next call
-    //   repairs.
-    last_tick_.store(tick, std::memory_order_release);
+  std::int64_t tick_of(std::int64_t now_ns) const noexcept {
+    return std::max<std::int64_t>(now_ns, 0) / width_.load(std::memory_order_relaxed);
   }
 
-  void empty(std::uint64_t tick) noexcept {
-    lock_.lock();
-    if (tick - last_tick_.load(std::memory_order_relaxed) > kTickMask / 4) {
-      for (Bucket& b : buckets_)
-        for (auto* word : {&b.calls, &b.failures, &b.slow}) word->store(0, std::memory_order_relaxed);
-      last_tick_.store(tick, std::memory_order_release);
+  void advance(std::uint64_t generation, std::int64_t tick) noexcept {
+    const detail::MutexLock lock(lock_);
+    const std::int64_t last = last_tick_.load(std::memory_order_relaxed);
+    // The thread may have slept since an earlier generation: its result is dropped.
+    if (generation != generation_ || tick <= last) return;
+    const std::int64_t first = std::max<std::int64_t>(tick - kBuckets + 1, 0);
+    for (std::int64_t t = last == kNone ? first : std::max(first, last + 1); t <= tick; ++t) {
+      Bucket& bucket = buckets_[place(t)];
+      for (auto* word : {&bucket.calls, &bucket.failures, &bucket.slow})
+        word->store(tag(generation, t) << 32, std::memory_order_relaxed);
     }
-    lock_.unlock();
+    last_tick_.store(tick, std::memory_order_release);  // T2
   }
 
-  static void raise(std::atomic<std::uint64_t>& word, std::uint64_t generation, std::uint64_t tick) noexcept {
-    const std::uint64_t mine = ((generation & 0x3ff) << 22) | (tick & kTickMask);
+  // False: the bucket counts another tick or generation.
+  static bool raise(std::atomic<std::uint64_t>& word, std::uint64_t mine) noexcept {
     std::uint64_t w = word.load(std::memory_order_relaxed);
-    std::uint64_t next;
     do {
-      const std::uint64_t theirs = w >> 32;
-      if (theirs == mine) {
-        if ((w & 0xffff'ffff) == 0xffff'ffff) return;
-        next = w + 1;
-      } else {
-        if (w != 0 && older(mine, theirs)) return;
-        next = (mine << 32) | 1;
-      }
-    } while (!word.compare_exchange_weak(w, next, std::memory_order_relaxed));
+      if (w >> 32 != mine) return false;
+      if ((w & kCount) == kCount) return true;
+    } while (!word.compare_exchange_weak(w, w + 1, std::memory_order_relaxed));
+    return true;
   }
 
-  // By generation, then by tick; each wraps around.
-  static bool older(std::uint64_t a, std::uint64_t b) noexcept {
-    const std::uint64_t generations = ((a >> 22) - (b >> 22)) & 0x3ff;
-    if (generations != 0) return generations >= 0x200;
-    return ((a - b) & kTickMask) > kTickMask / 2;
-  }
-
-  // Relaxed throughout, as in CallWindow.
+  // Relaxed unless a comment says otherwise, as in CallWindow.
   std::array<Bucket, kBuckets> buckets_{};
   std::atomic<std::int64_t> width_{1};
-  std::atomic<std::uint64_t> last_tick_{0}, last_bad_{kNever};
+  std::atomic<std::int64_t> last_tick_{kNone}, last_bad_{kNone};
   detail::Mutex lock_;
+  std::uint64_t generation_ BULKHEAD_GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace bulkhead::breaker

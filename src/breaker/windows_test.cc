@@ -65,6 +65,25 @@ TEST(CallWindow, GrowsAndShrinksWithANewGeneration) {
   EXPECT_EQ(w.hint(), (Counts{3, 0, 3}));
 }
 
+// Tags have 30 bits: half of that is as far as older and newer can be told apart.
+TEST(CallWindow, CountsAfterAnyNumberOfGenerations) {
+  constexpr std::uint64_t lap = std::uint64_t{1} << 30;
+  for (const std::uint64_t gone : {lap / 2 + 1, lap - 1, lap, lap + 1, 3 * lap / 2 + 1, 100 * lap}) {
+    CallWindow w(4);
+    w.begin(1);
+    for (int i = 0; i < 4; ++i) w.record(1, bad);
+    w.begin(1 + gone);
+    EXPECT_EQ(w.count(1 + gone), Counts{}) << gone;
+    for (int i = 0; i < 3; ++i) w.record(1 + gone, bad);
+    EXPECT_EQ(w.count(1 + gone), (Counts{3, 3, 0})) << gone;
+    w.resize(40);  // slots that were never used
+    w.begin(2 + gone);
+    EXPECT_EQ(w.count(2 + gone), Counts{}) << gone;
+    for (int i = 0; i < 40; ++i) w.record(2 + gone, bad);
+    EXPECT_EQ(w.count(2 + gone), (Counts{40, 40, 0})) << gone;
+  }
+}
+
 // C2: whatever the order of additions, the totals come to the sum of the slots.
 TEST(CallWindow, TotalsAreTheSumOfTheSlotsOnceThreadsAreDone) {
   for (const std::uint32_t size : {1u, 2u, 5u, 100u}) {
@@ -87,7 +106,7 @@ TEST(CallWindow, TotalsAreTheSumOfTheSlotsOnceThreadsAreDone) {
 TEST(TimeWindow, ForgetsByTenths) {
   TimeWindow w;
   w.set_width(1000);
-  w.begin();
+  w.begin(1);
   EXPECT_TRUE(w.record(1, bad, 50));
   EXPECT_TRUE(w.record(1, ok, 950));
   EXPECT_EQ(w.count(1, 999), (Counts{2, 1, 0}));
@@ -100,6 +119,7 @@ TEST(TimeWindow, ForgetsByTenths) {
 TEST(TimeWindow, AResultThatIsAWholeWindowLateIsDropped) {
   TimeWindow w;
   w.set_width(1000);
+  w.begin(1);
   w.record(1, ok, 5000);
   w.record(1, bad, 4000);
   EXPECT_EQ(w.count(1, 5000), (Counts{1, 0, 0}));
@@ -110,8 +130,9 @@ TEST(TimeWindow, AResultThatIsAWholeWindowLateIsDropped) {
 TEST(TimeWindow, ANewGenerationStartsEmptyAndTakesNoLateResults) {
   TimeWindow w;
   w.set_width(1000);
+  w.begin(1);
   w.record(1, bad, 10);
-  w.begin();
+  w.begin(2);
   EXPECT_EQ(w.count(2, 10), Counts{});
   w.record(2, ok, 20);
   w.record(1, bad, 30);
@@ -121,6 +142,7 @@ TEST(TimeWindow, ANewGenerationStartsEmptyAndTakesNoLateResults) {
 TEST(TimeWindow, IdlingUntilTheTickCountWrapsAroundBringsNothingBack) {
   TimeWindow w;
   w.set_width(10);
+  w.begin(1);
   for (std::int64_t t = 0; t < 10; ++t) w.record(1, bad, t);
   constexpr std::int64_t lap = std::int64_t{1} << 22;
   for (const std::int64_t laps : {1, 2, 1000}) {
@@ -130,9 +152,34 @@ TEST(TimeWindow, IdlingUntilTheTickCountWrapsAroundBringsNothingBack) {
   }
 }
 
+// A thread that slept in the middle of record() since another generation.
+TEST(TimeWindow, AResultOfAnEndedGenerationNeitherCountsNorMovesTheWindow) {
+  TimeWindow w;
+  w.set_width(1000);
+  w.begin(1);
+  w.record(1, bad, 10);
+  w.begin(2);
+  w.record(1, bad, 500'000);
+  EXPECT_EQ(w.count(2, 500'000), Counts{});
+  w.record(2, bad, 20);
+  w.record(1, bad, 900'000);
+  EXPECT_EQ(w.count(2, 30), (Counts{1, 1, 0}));
+}
+
+TEST(TimeWindow, AnEarlierResultOfTheFirstTicksFindsItsBucket) {
+  TimeWindow w;
+  w.set_width(1000);
+  w.begin(1);
+  w.record(1, ok, 5950);
+  w.record(1, bad, 5050);
+  EXPECT_EQ(w.count(1, 5950), (Counts{2, 1, 0}));
+  EXPECT_EQ(w.count(1, 6000), (Counts{1, 0, 0}));
+}
+
 TEST(TimeWindow, LosesNoResultWhenThreadsRace) {
   TimeWindow w;
   w.set_width(1000);
+  w.begin(1);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&w] {

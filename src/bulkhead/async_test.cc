@@ -84,7 +84,7 @@ TEST_P(BulkheadAsync, GivesWhatExecuteGives) {
     EXPECT_EQ(outcome(coroutine, b, [] { return 5; }), "5");
     EXPECT_EQ(outcome(coroutine, b, throws), "threw");
     EXPECT_EQ(outcome(coroutine, b, throws, {.fallback = fallback}), "102");
-    EXPECT_EQ(outcome(coroutine, b, slow, {.execution_timeout = 1s}), "timeout");
+    EXPECT_EQ(outcome(coroutine, b, slow, {.execution_timeout = 1s}), "execution_timeout");
     EXPECT_EQ(outcome(coroutine, b, slow, {.fallback = fallback, .execution_timeout = 1s}), "101");
     EXPECT_EQ(outcome(coroutine, b, slow, {.execution_timeout = 2s}), "7");
     EXPECT_EQ(outcome(coroutine, b, [] { return 5; }, {.cost = 2}), "concurrency_limit");
@@ -142,7 +142,7 @@ TEST_P(BulkheadAsync, ACallInLineTakesNoThreadAndGoesOnWhenItsPlaceComes) {
   EXPECT_EQ(b.snapshot().gate.waiting, 1u);
   EXPECT_EQ(got, 0);
   clock.advance(1s);
-  holder->finish(CallVerdict::success);
+  holder->finish(Outcome::success);
   until([&] { return got == 3; });
   EXPECT_NEAR(static_cast<double>(b.snapshot().wait.quantile(1)), 1e9, 5e7);
 }
@@ -177,9 +177,9 @@ TEST_P(BulkheadAsync, CoAcquireHandsOutACall) {
   ASSERT_TRUE(one);
   co_hold(b, two);
   EXPECT_FALSE(two);
-  EXPECT_TRUE(one->finish(CallVerdict::failure));
+  EXPECT_TRUE(one->finish(Outcome::failure));
   ASSERT_TRUE(two);
-  EXPECT_TRUE(two->finish(CallVerdict::success));
+  EXPECT_TRUE(two->finish(Outcome::success));
   EXPECT_EQ(b.snapshot().breaker->calls, 2u);
   EXPECT_EQ(b.snapshot().breaker->failures, 1u);
 }
@@ -225,7 +225,7 @@ TEST_P(BulkheadAsync, ThePlaceIsHeldUntilWhatItAwaitsIsThere) {
   co_call(b, fn, {.execution_timeout = 1s}, out, done);
   clock.advance(1s);
   later.waiting.resume();
-  EXPECT_EQ(out, "timeout");
+  EXPECT_EQ(out, "execution_timeout");
   EXPECT_EQ(b.gate().in_flight(), 0u);
 }
 
@@ -281,14 +281,14 @@ TEST_P(BulkheadAsync, AnAcquisitionInTwoStepsAnswersAtOnceOrGoesInLine) {
   const auto third = b.begin_acquire({}, none);  // the line is full
   ASSERT_TRUE(third);
   EXPECT_EQ(third->error().reason, Reason::queue_limit);
-  (*first)->finish(CallVerdict::success);
+  (*first)->finish(Outcome::success);
   ASSERT_TRUE(second && *second);
-  EXPECT_TRUE((*second)->time_out());
-  EXPECT_FALSE((*second)->time_out());
+  EXPECT_TRUE((*second)->finish(Outcome::timeout));
+  EXPECT_FALSE((*second)->finish(Outcome::timeout));
   EXPECT_EQ(b.snapshot().gate.failed, 1u);
   EXPECT_EQ(b.snapshot().timed_out, 1u);
   b.set_draining(true);
-  EXPECT_EQ(b.begin_acquire({}, none)->error().reason, Reason::shutdown);
+  EXPECT_EQ(b.begin_acquire({}, none)->error().reason, Reason::draining);
 }
 
 TEST_P(BulkheadAsync, AnAcquisitionThatEndsAfterItsFirstStepHasTakenNothing) {
@@ -299,7 +299,7 @@ TEST_P(BulkheadAsync, AnAcquisitionThatEndsAfterItsFirstStepHasTakenNothing) {
     EXPECT_FALSE(b.begin_acquire({}, begun));
   }
   EXPECT_EQ(b.snapshot().rate_limit->available, 99);
-  held->finish(CallVerdict::success);
+  held->finish(Outcome::success);
   EXPECT_TRUE(b.idle());
 }
 

@@ -1,13 +1,15 @@
-// The way of a call: through rate limit and breaker to a place, and out again. Those that need nothing special go a shorter
-// one, in simple_call.cc.
-#include "base/tally.h"
+// The way of a call through a bulkhead: one function per stage, in the order in which a call meets them.
 #include "bulkhead/bulkhead.h"
-#include "bulkhead/core.h"
+#include "bulkhead/bulkhead_core.h"
 
 namespace bulkhead {
+namespace detail {
 namespace {
 
 std::int64_t ns(TimePoint t) { return t.time_since_epoch().count(); }
+TimePoint time_of(const std::atomic<std::int64_t>& ns) {
+  return TimePoint(std::chrono::nanoseconds(ns.load(std::memory_order_acquire)));
+}
 
 std::uint64_t nonnegative(std::chrono::nanoseconds span) {
   return span.count() > 0 ? static_cast<std::uint64_t>(span.count()) : 0;
@@ -15,183 +17,419 @@ std::uint64_t nonnegative(std::chrono::nanoseconds span) {
 
 }  // namespace
 
-AcquireOptions Bulkhead::with_defaults(AcquireOptions o) const noexcept {
-  if (o.timeout == gate_default && !shared_) o.timeout = max_wait_.load(std::memory_order_relaxed);
-  return o;
+// flatten: the stages are compiled into this function, which saves a third of the time of an empty call.
+[[gnu::flatten]] void CallPath::execute(CallBody& body) noexcept {
+  Call call;
+  RejectionSlot why;
+  WaitPin waits;
+  if (!admit(call, body.asked, why) || !take_place(call, body.asked, true, why, waits))
+    return reject(body, *why);
+  run(call, body);
 }
 
-std::chrono::nanoseconds Bulkhead::time_limit(std::chrono::nanoseconds own) const noexcept {
-  return own == gate_default ? execution_timeout_.load(std::memory_order_relaxed) : own;
+bool CallPath::start(Call& call, CallBody& body) noexcept {
+  RejectionSlot why;
+  if (!admit(call, body.asked, why)) {
+    reject(body, *why);
+    return false;
+  }
+  hold(call);
+  if (!call.free()) return true;
+  run(call, body);
+  return false;
 }
 
-Result<Call> Bulkhead::try_acquire(const AcquireOptions& options) noexcept {
+void CallPath::arrive(Call& call, Result<Permit> permit, CallBody& body) noexcept {
+  const Pin pin(*this);  // a rejected call is no longer pinned itself, and its fallback comes next
+  RejectionSlot why;
+  if (!placed(call, std::move(permit), why)) return reject(body, *why);
+  run(call, body);
+}
+
+Result<Call> CallPath::acquire(const AcquireOptions& options, bool may_wait) noexcept {
   Result<Call> call(std::in_place);
-  Rejection why;
-  Waiting waiting;
-  if (!enter(*call, options, false, why, waiting)) return Result<Call>(std::unexpect, why);
+  RejectionSlot why;
+  WaitPin waits;
+  if (!admit(*call, options, why) || !take_place(*call, options, may_wait, why, waits))
+    return Result<Call>(unexpect, *why);
   return call;
 }
 
-Result<Call> Bulkhead::acquire(const AcquireOptions& options) noexcept {
-  Result<Call> call(std::in_place);
-  Rejection why;
-  Waiting waiting;
-  if (!enter(*call, options, true, why, waiting)) return Result<Call>(std::unexpect, why);
-  return call;
-}
-
-std::optional<Result<Call>> Bulkhead::begin_acquire(const AcquireOptions& options, Call& begun) noexcept {
+std::optional<Result<Call>> CallPath::begin_acquire(const AcquireOptions& options, Call& begun) noexcept {
   std::optional<Result<Call>> answer(std::in_place);
   Call& call = **answer;
-  Rejection why;
-  const auto refused = [&] { return std::optional<Result<Call>>(std::in_place, std::unexpect, why); };
-  if (!prepare(call, options.priority, options.cost, why)) return refused();
+  RejectionSlot why;
+  const auto rejected = [&] { return std::optional<Result<Call>>(std::in_place, unexpect, *why); };
+  if (!admit(call, options, why)) return rejected();
   if (call.free()) return answer;
-  const bool plain = options.cost == 1 && options.deadline == no_deadline && !options.stop.stop_possible();
-  if (plain && !shared_) {
-    const auto passed = pass(call, options.priority);
-    if (passed == Gate::Turnstile::Pass::yes) return answer;
-    if (passed != Gate::Turnstile::Pass::no) {
-      if (!place(call, gate_->noted(options), why)) return refused();
-      return answer;
+  if (call.budgets_) [[unlikely]] {
+    const Place budgets = budgets_at_once(call, true, why);
+    if (budgets == Place::rejected) return rejected();
+    if (budgets == Place::wait) {
+      begun = std::move(call);
+      return std::nullopt;
     }
   }
-  if (shared_) pin(call);
-  if (auto decided = gate_->at_once(options, ns(call.began_))) {
-    if (!place(call, *std::move(decided), why)) return refused();
-    return answer;
-  }
+  const Place place = place_at_once(call, options, true, why);
+  if (place == Place::taken) return answer;
+  if (place == Place::rejected) return rejected();
   if (!shared_) pin(call);
   begun = std::move(call);
   return std::nullopt;
 }
 
-bool Bulkhead::prepare(Call& call, Priority priority, std::uint32_t cost, Rejection& why) noexcept {
+// In shadow mode a call that a stage would reject skips the later stages, as a rejected call does, and then runs.
+bool CallPath::admit(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept {
   const std::uint8_t mode = mode_.load(std::memory_order_relaxed);
-  if (mode & (bypassed | shadowed | draining)) [[unlikely]] {
-    if (mode & draining) {
-      why = gate_->refuse(priority, Reason::shutdown);
-      return false;
+  if (mode & (kBypassed | kShadow | kDraining)) [[unlikely]] {
+    if (mode & kDraining) return reject(call, options.priority, Reason::draining, {}, why);
+    call.flags_ = Call::kFree;
+    pin(call);
+    if (mode & kBypassed) {
+      call.flags_ |= Call::kBypassed;
+      core().counts.bypassed.fetch_add(1, std::memory_order_relaxed);
+      return true;
     }
-    enter_free(call, priority, cost, mode);
-    return true;
   }
-  RateLimiter* const rate = rate_.load(std::memory_order_acquire);
-  Breaker* const breaker = breaker_.load(std::memory_order_acquire);
-  // `mode` may be older or newer than the policies, which must not see a time that never was.
-  if ((mode & timed) || rate || breaker) call.began_ = glance();
-  if (rate) {
-    const RateLimiter::Token token = rate->take(cost, call.began_);
-    if (token.charge == 0) [[unlikely]] {
-      why = gate_->refuse(priority, Reason::rate_limit);
-      why.retry_after = RateLimiter::refusal(token).retry_after;
-      return false;
-    }
-    call.rate_ = rate;
-    call.ticket_.charge = token.charge;
-    call.ticket_.mark = token.mark;
-  }
-  if (breaker) {
-    const auto pass = breaker->admit(call.began_);
-    if (!pass) [[unlikely]] {
-      take_back(call);
-      why = gate_->refuse(priority, Reason::breaker_open);
-      why.retry_after = pass.error().retry_after;
-      return false;
-    }
-    call.breaker_ = breaker;
-    call.pass_ = *pass;
-  }
+  // The mode may be older or newer than the policies, and each of them needs the time.
+  if ((mode & kTimed) || rate_.load(std::memory_order_relaxed) || breaker_.load(std::memory_order_relaxed))
+    call.began_ = glance();
+  const bool admitted = limit_rate(call, options, why) && ask_breaker(call, options, why) &&
+                        (options.costs.empty() || reserve(call, options, why));
+  if (!call.free()) [[likely]]
+    return admitted;
+  if (admitted)
+    shadow_place(call, options);
+  else
+    would_reject(why->reason);
   return true;
 }
 
-bool Bulkhead::enter(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
-                     Waiting& waiting) noexcept {
-  if (!prepare(call, options.priority, options.cost, why)) return false;
+// ---- 1. rate limit ----
+
+bool CallPath::limit_rate(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept {
+  RateLimiter* const rate = rate_.load(std::memory_order_acquire);
+  if (!rate) return true;
+  if (call.began_ == TimePoint{}) [[unlikely]]
+    call.began_ = glance();  // the policy was added just now
+  const RateLimiter::Token token = rate->take(options.cost, call.began_);
+  if (token.charge == 0) [[unlikely]]
+    return reject(call, options.priority, Reason::rate_limit, RateLimiter::rejection(token).retry_after, why);
+  call.rate_ = rate;
+  call.ticket_.charge = token.charge;
+  call.ticket_.mark = token.mark;
+  return true;
+}
+
+void CallPath::take_back_tokens(Call& call) noexcept {
+  if (RateLimiter* const rate = std::exchange(call.rate_, nullptr)) rate->cancel(call.ticket_);
+}
+
+// ---- 2. breaker ----
+
+bool CallPath::ask_breaker(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept {
+  Breaker* const breaker = breaker_.load(std::memory_order_acquire);
+  if (!breaker) return true;
+  if (call.began_ == TimePoint{}) [[unlikely]]
+    call.began_ = glance();
+  const auto pass = breaker->admit(call.began_);
+  if (!pass) [[unlikely]] {
+    take_back_tokens(call);
+    return reject(call, options.priority, Reason::breaker_open, pass.error().retry_after, why);
+  }
+  call.breaker_ = breaker;
+  call.pass_ = *pass;
+  return true;
+}
+
+// Stages 1 and 2 reject a call. The gate counts it, unless the call runs anyway.
+bool CallPath::reject(const Call& call, Priority priority, Reason reason,
+                      std::chrono::nanoseconds retry_after, RejectionSlot& why) noexcept {
+  const bool counts = !call.free();
+  why.make(counts ? gate_->reject(priority, reason) : Rejection{.reason = reason}).retry_after = retry_after;
+  return false;
+}
+
+// ---- 3. place ----
+
+bool CallPath::take_place(Call& call, const AcquireOptions& options, bool may_wait, RejectionSlot& why,
+                          WaitPin& waits) noexcept {
   if (call.free()) return true;
+  if (call.budgets_) [[unlikely]] {
+    waits.emplace(*this);
+    if (!take_budgets(call, may_wait, why)) return false;
+  }
+  const Place place = place_at_once(call, options, may_wait, why);
+  if (place != Place::wait) [[likely]]
+    return place == Place::taken;
+  if (!waits) waits.emplace(*this);
+  return placed(call, gate_->acquire(place_options(call, options)), why);
+}
+
+CallPath::Place CallPath::place_at_once(Call& call, const AcquireOptions& options, bool may_wait,
+                                        RejectionSlot& why) noexcept {
   if (shared_) pin(call);
-  return enter_line(call, options, may_wait, why, waiting);
-}
-
-bool Bulkhead::enter_on(Call& call, const SimpleCall& begun, Entry entry, std::source_location where,
-                        Rejection& why, Waiting& waiting) noexcept {
-  if (entry == Entry::almost) {
-    call.began_ = begun.began();
-    call.rate_ = begun.rate;
-    if (call.rate_) {
-      call.ticket_.charge = begun.charge;
-      call.ticket_.mark = begun.mark;
-    }
-    call.breaker_ = begun.breaker;
-    if (call.breaker_) call.pass_.generation = begun.breaker_word >> Breaker::kFlags;
-    return enter_line(call, {.where = where}, true, why, waiting);
+  const std::int64_t seen = call.flags_ & Call::kWaited ? 0 : ns(call.began_);
+  if (gate_->enter_at_once(options, seen, call.permit_)) [[likely]] {
+    hold(call);
+    begin_service(call);
+    return Place::taken;
   }
-  static_cast<void>(base::this_thread());  // now it has a number, without which no call is simple
-  if (!prepare(call, Priority::normal, 1, why)) return false;
-  if (call.free()) return true;
-  const auto passed = pass(call, Priority::normal);
-  if (passed == Gate::Turnstile::Pass::yes) return true;
-  return enter_otherwise(call, passed, {.where = where}, why, waiting);
+  const auto place = [&](Result<Permit> permit) {
+    return placed(call, std::move(permit), why) ? Place::taken : Place::rejected;
+  };
+  if (!may_wait) return place(gate_->try_acquire_slow(options, seen));
+  if (auto decided = gate_->at_once(options, seen)) return place(*std::move(decided));
+  return Place::wait;
 }
 
-// What pass() could not do, or not all of it.
-bool Bulkhead::enter_otherwise(Call& call, Gate::Turnstile::Pass passed, const AcquireOptions& options,
-                               Rejection& why, Waiting& waiting) noexcept {
-  return passed == Gate::Turnstile::Pass::no ? enter_line(call, options, true, why, waiting)
-                                             : place(call, gate_->noted(options), why);
-}
-
-// A plain call that need not wait.
-Gate::Turnstile::Pass Bulkhead::pass(Call& call, Priority priority) noexcept {
-  using Pass = Gate::Turnstile::Pass;
-  const Pass passed = gate_->turnstile_.try_pass(1);
-  if (passed == Pass::no) return passed;
-  if (passed != Pass::yes) {
-    gate_->measure(1, passed, ns(call.began_));
-    if (!gate_->only_measured()) return passed;  // there is more to do
-    gate_->turnstile_.note_pass();
-  }
-  call.permit_.hold(gate_, priority);
-  if (passed != Pass::yes) call.permit_.observe();
-  call.bulkhead_ = this;
-  if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))
-    call.sample_ = limiter->admitted(call.began_, gate_->in_flight());
-  return Pass::yes;
-}
-
-bool Bulkhead::enter_line(Call& call, const AcquireOptions& options, bool may_wait, Rejection& why,
-                          Waiting& waiting) noexcept {
-  const std::int64_t seen = ns(call.began_);
-  if (!may_wait) return place(call, gate_->try_acquire_slow(options, seen), why);
-  if (auto decided = gate_->at_once(options, seen)) return place(call, *std::move(decided), why);
-  waiting.emplace(*this);
-  return place(call, gate_->acquire(with_defaults(options)), why);
-}
-
-bool Bulkhead::place(Call& call, Result<Permit> permit, Rejection& why) noexcept {
-  call.bulkhead_ = this;
+bool CallPath::placed(Call& call, Result<Permit> permit, RejectionSlot& why) noexcept {
+  hold(call);
   if (!permit) {
-    why = permit.error();
-    call.finish(CallVerdict::ignored);
+    why.make(permit.error());
+    call.finish(Outcome::ignored);
     return false;
   }
   call.permit_ = *std::move(permit);
-  if (call.began_ == TimePoint{}) return true;
-  const bool keeps = mode_.load(std::memory_order_relaxed) & with_histograms;
-  if (call.permit_.waited()) {
+  begin_service(call);
+  return true;
+}
+
+// The call has its place. The time it waited is not part of its service time.
+void CallPath::begin_service(Call& call) noexcept {
+  if (call.began_ == TimePoint{}) return;
+  if (call.permit_.waited() || (call.flags_ & Call::kWaited)) {
     const TimePoint now = glance();
-    if (keeps) core_->wait.record(nonnegative(now - call.began_));
+    if (mode_.load(std::memory_order_relaxed) & kHistograms)
+      core().wait.record(nonnegative(now - call.began_));
     call.began_ = now;
   }
   if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))
     call.sample_ = limiter->admitted(call.began_, gate_->in_flight());
+}
+
+// In shadow mode calls without a place run all the same. They are those that would wait, up to the length of the
+// line; the rest would be rejected.
+void CallPath::shadow_place(Call& call, const AcquireOptions& options) noexcept {
+  call.rate_ = nullptr;  // the call is made: it keeps its tokens
+  const bool budgets = !call.budgets_ || peek_budgets(call);
+  if (budgets) {
+    if (Result<Permit> permit = gate_->peek({.priority = options.priority, .cost = options.cost})) {
+      call.permit_ = *std::move(permit);
+      return;
+    }
+  }
+  call.flags_ |= Call::kBeyond;
+  const Snapshot s = gate_->snapshot();
+  if (core().counts.beyond.fetch_add(1, std::memory_order_relaxed) < s.max_queue)
+    core().counts.would_wait.fetch_add(1, std::memory_order_relaxed);
+  else if (!budgets)
+    would_reject(Reason::budget_limit);
+  else
+    would_reject(s.max_queue == 0 ? Reason::concurrency_limit : Reason::queue_limit);
+}
+
+// ---- 4. call ----
+
+void CallPath::run(Call& call, CallBody& body) noexcept {
+  CallBody::Attempt attempt(*this, call, body);
+  body.run(attempt);
+  end(attempt, body);
+}
+
+CallBody::Attempt::Attempt(CallPath& its_path, Call& its_call, const CallBody& its_body) noexcept
+    : path(its_path), call(its_call), body(its_body) {
+  const auto longest = path.time_limit(body.execution_timeout);
+  if (longest == wait_forever && body.asked.deadline == no_deadline) return;
+  if (call.flags_ & Call::kBypassed) return;
+  if (call.began_ == TimePoint{}) call.began_ = path.clock_.now();
+  until = std::min(saturating_add(call.began_, longest), body.asked.deadline);
+}
+
+std::stop_token CallBody::Attempt::stop() {
+  const TimePoint fires = call.free() ? no_deadline : until;  // shadow mode stops no call
+  return limit.watch(path.clock_, fires, body.asked.stop, call.permit_.stop_token());
+}
+
+// ---- 5. outcome ----
+
+void CallPath::end(CallBody::Attempt& attempt, CallBody& body) noexcept {
+  Call& call = attempt.call;
+  Ending ending;
+  if (attempt.until != no_deadline) {
+    ending.now = clock_.now();
+    ending.timed_out = ending.now >= attempt.until;
+  } else if (call.began_ != TimePoint{}) {
+    ending.now = glance();
+  }
+  ending.took = ending.now - call.began_;
+  conclude(call, body, ending);
+}
+
+void CallPath::conclude(Call& call, CallBody& body, const Ending& ending) noexcept {
+  const bool late = ending.timed_out && !call.free();  // whatever it returned or threw
+  const Verdict verdict = late ? Verdict{Outcome::timeout, true} : judge(body, call.permit_);
+  if (!verdict.failed && !ending.timed_out) [[likely]]
+    return leave(call, verdict.outcome, ending);  // nothing of the bulkhead is used afterwards
+  const Pin pin(*this);
+  leave(call, ending.timed_out ? Outcome::timeout : verdict.outcome, ending);
+  if (late) {
+    const Rejection why = timed_out();
+    body.reject(why);
+    return fall_back(body, {.kind = Cause::Kind::timed_out, .rejection = why});
+  }
+  if (ending.timed_out) would_reject(Reason::execution_timeout);
+  if (verdict.failed) fall_back(body, {.kind = Cause::Kind::failed, .exception = body.thrown});
+}
+
+CallPath::Verdict CallPath::judge(CallBody& body, Permit& permit) noexcept {
+  if (!body.needs_judge) return {Outcome::success, false};
+  const auto [outcome, by_judge] = body.judge(core().judge_of_all);
+  if (by_judge || outcome != Outcome::failure) return {outcome, is_failure(outcome)};
+  // What a call returns or throws because it was cancelled, by its caller or by a lender, says nothing about the
+  // dependency. A caller that has cancelled gets no fallback; one whose unit a lender took back does.
+  if (body.asked.stop.stop_requested()) return {Outcome::ignored, false};
+  if (permit.stop_token().stop_requested()) return {Outcome::ignored, true};
+  return {outcome, true};
+}
+
+// The place goes last: the next call that gets it finds everything counted, and it keeps the bulkhead from being
+// destroyed. Nothing before it can throw or wait.
+void CallPath::leave(Call& call, Outcome outcome, const Ending& ending) noexcept {
+  call.path_ = nullptr;
+  const bool has_place{call.permit_};
+  if (!has_place) take_back_tokens(call);
+  if (has_place && call.began_ != TimePoint{} && mode_.load(std::memory_order_relaxed) & kHistograms)
+    core().service.add(nonnegative(ending.took));
+  if (Breaker* const breaker = std::exchange(call.breaker_, nullptr))
+    breaker->complete(call.pass_, outcome, ending.took, ending.now);
+  if (call.sample_.start != TimePoint{})
+    if (AdaptiveLimiter* const limiter = limiter_.load(std::memory_order_acquire))
+      limiter->completed(call.sample_, ending.now, outcome);
+  const std::uint8_t flags = std::exchange(call.flags_, std::uint8_t{0});
+  if (flags & Call::kBeyond) core().counts.beyond.fetch_sub(1, std::memory_order_relaxed);
+  BudgetHold* const hold = std::exchange(call.budgets_, nullptr);
+  if (has_place) {
+    if (is_failure(outcome)) call.permit_.fail();
+    call.permit_.drop(ns(ending.now));
+  }
+  // After the place: a call that waits for these units then finds it free. A call with a hold is pinned.
+  if (hold) BudgetHold::destroy(hold);
+  if (flags & Call::kPinned) unpin();
+}
+
+bool CallPath::finish(Call& call, Outcome outcome) noexcept {
+  Ending ending{.now = call.began_ == TimePoint{} ? call.began_ : glance()};
+  ending.took = ending.now - call.began_;
+  if (outcome == Outcome::timeout) {
+    if (call.free())
+      would_reject(Reason::execution_timeout);
+    else
+      core().counts.timed_out.fetch_add(1, std::memory_order_relaxed);
+  }
+  leave(call, outcome, ending);
   return true;
 }
 
+Rejection CallPath::timed_out() noexcept {
+  core().counts.timed_out.fetch_add(1, std::memory_order_relaxed);
+  const Snapshot s = gate_->snapshot();
+  return {Reason::execution_timeout, gate_->name(), s.in_flight, s.max_concurrent, s.waiting, s.max_queue};
+}
+
+// ---- 6. fallback ----
+
+void CallPath::reject(CallBody& body, const Rejection& why) noexcept {
+  body.reject(why);
+  if (why.reason == Reason::cancelled) return;  // its caller no longer waits for an answer
+  fall_back(body, {.kind = Cause::Kind::rejected, .rejection = why});
+}
+
+void CallPath::fall_back(CallBody& body, const Cause& cause) noexcept {
+  if (!body.has_fallback() || !covers(fallback_on_.load(std::memory_order_relaxed), cause.kind)) return;
+  body.thrown = nullptr;
+  body.fall_back(cause);
+  core().counts.fallbacks[static_cast<std::size_t>(cause.kind)].fetch_add(1, std::memory_order_relaxed);
+  if (body.thrown) core().counts.fallback_failures.fetch_add(1, std::memory_order_relaxed);
+}
+
+// ---- stages 3 to 5 in a pool ----
+
+SubmitOptions CallPath::submission(const Call& call, const CallBody& body) const noexcept {
+  const AcquireOptions& o = body.asked;
+  return {.priority = o.priority,
+          .cost = o.cost,
+          .queue_timeout = place_options(call, o).timeout,
+          .execution_timeout = time_limit(body.execution_timeout),
+          .deadline = o.deadline,
+          .stop = o.stop,
+          .flow = o.flow,
+          .label = o.label,
+          .where = o.where};
+}
+
+TimePoint CallPath::submitted(const Call& call) const noexcept {
+  return call.flags_ & Call::kWaited ? call.began_ : clock_.now();
+}
+
+TimePoint CallPath::begin_pooled(PooledTimes& times, TimePoint submitted) noexcept {
+  const TimePoint now = clock_.now();
+  if (mode_.load(std::memory_order_relaxed) & kHistograms) core().wait.record(nonnegative(now - submitted));
+  if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))
+    times.sample = limiter->admitted(now, gate_->in_flight());
+  times.began.store(ns(now), std::memory_order_release);  // with the sample
+  return now;
+}
+
+void CallPath::end_pooled(PooledTimes& times, TimePoint began) noexcept {
+  const TimePoint now = clock_.now();
+  if (mode_.load(std::memory_order_relaxed) & kHistograms) core().service.add(nonnegative(now - began));
+  times.ended.store(ns(now), std::memory_order_release);
+}
+
+// The permit is the pool's. `rejection`: the pool's answer, if it was one; then the call ran only if its time was up.
+void CallPath::conclude_pooled(Call& call, CallBody& body, const PooledTimes& times,
+                               const Rejection* rejection) noexcept {
+  const TimePoint now = clock_.now(), began = time_of(times.began);
+  const bool ran = began != TimePoint{};
+  if (ran) {
+    call.sample_ = times.sample;
+    call.rate_ = nullptr;
+  }
+  if (!rejection) return conclude(call, body, {.now = now, .took = time_of(times.ended) - began});
+  if (ran && rejection->reason == Reason::execution_timeout)
+    return conclude(call, body, {.now = now, .took = now - began, .timed_out = true});
+  const Rejection why = *rejection;
+  leave(call, Outcome::ignored, {.now = now, .took = now - began});
+  reject(body, why);
+}
+
+// ---- around the stages ----
+
+AcquireOptions CallPath::with_defaults(AcquireOptions o) const noexcept {
+  if (o.timeout == gate_default && !shared_) o.timeout = max_wait_.load(std::memory_order_relaxed);
+  return o;
+}
+
+std::chrono::nanoseconds CallPath::time_limit(std::chrono::nanoseconds own) const noexcept {
+  return own == gate_default ? execution_timeout_.load(std::memory_order_relaxed) : own;
+}
+
+void CallPath::would_reject(Reason reason) noexcept {
+  core().counts.would_reject[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void CallPath::count_handler_error() noexcept {
+  core().counts.handler_errors.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace detail
+
 Call::Call(Call&& other) noexcept
-    : bulkhead_(std::exchange(other.bulkhead_, nullptr)),
+    : path_(std::exchange(other.path_, nullptr)),
       breaker_(std::exchange(other.breaker_, nullptr)),
       rate_(std::exchange(other.rate_, nullptr)),
+      budgets_(std::exchange(other.budgets_, nullptr)),
       ticket_(other.ticket_),
       permit_(std::move(other.permit_)),
       pass_(other.pass_),
@@ -201,149 +439,17 @@ Call::Call(Call&& other) noexcept
 
 Call& Call::operator=(Call&& other) noexcept {
   if (this != &other) {
-    finish(CallVerdict::ignored);
+    finish(Outcome::ignored);
     std::destroy_at(this);
     std::construct_at(this, std::move(other));
   }
   return *this;
 }
 
-// flatten: leave() in place, for which nothing else has to be called on the way out of most calls.
-[[gnu::flatten]] bool Call::finish(CallVerdict verdict) noexcept {
-  if (!bulkhead_) return false;
-  const TimePoint now = began_ == TimePoint{} ? began_ : bulkhead_->glance();
-  bulkhead_->leave(*this, verdict, false, now - began_, now);
-  return true;
-}
-
-bool Call::time_out() noexcept {
-  if (!bulkhead_) return false;
-  const TimePoint now = began_ == TimePoint{} ? began_ : bulkhead_->glance();
-  bulkhead_->count_timeout(*this);
-  bulkhead_->leave(*this, CallVerdict::failure, true, now - began_, now);
-  return true;
-}
+bool Call::finish(Outcome outcome) noexcept { return path_ && path_->finish(*this, outcome); }
 
 std::chrono::nanoseconds Call::execution_timeout() const noexcept {
-  return bulkhead_ && !free() ? bulkhead_->time_limit(gate_default) : wait_forever;
-}
-
-// The place last: whoever gets it finds everything counted, and it keeps the bulkhead from being destroyed.
-// Nothing before it can throw or wait.
-void Bulkhead::leave(Call& call, CallVerdict verdict, bool timed_out, std::chrono::nanoseconds took,
-                     TimePoint now) noexcept {
-  call.bulkhead_ = nullptr;
-  const bool placed{call.permit_};
-  if (!placed) take_back(call);
-  if (placed && call.began_ != TimePoint{} && mode_.load(std::memory_order_relaxed) & with_histograms)
-    core_->service.add(nonnegative(took));
-  if (Breaker* const breaker = std::exchange(call.breaker_, nullptr))
-    breaker->complete(call.pass_, verdict, took, now);
-  if (call.sample_.start != TimePoint{}) {
-    AdaptiveLimiter* const limiter = limiter_.load(std::memory_order_acquire);
-    const CallEnd end = timed_out                         ? CallEnd::timeout
-                        : verdict == CallVerdict::success ? CallEnd::success
-                        : verdict == CallVerdict::failure ? CallEnd::failure
-                                                          : CallEnd::ignored;
-    if (limiter) limiter->completed(call.sample_, now, end);
-  }
-  const std::uint8_t flags = std::exchange(call.flags_, std::uint8_t{0});
-  if (flags & Call::is_beyond) core_->beyond.fetch_sub(1, std::memory_order_relaxed);
-  if (placed) {
-    if (verdict == CallVerdict::failure) call.permit_.fail();
-    call.permit_.drop(ns(now));
-  }
-  if (flags & Call::is_pinned) unpin();
-}
-
-// Counts what the stages would have said, and lets the call go on whatever that is.
-void Bulkhead::enter_free(Call& call, Priority priority, std::uint32_t cost, std::uint8_t mode) noexcept {
-  Core& core = *core_;
-  call.flags_ = Call::is_free;
-  pin(call);
-  if (mode & bypassed) {
-    call.flags_ |= Call::is_bypassed;
-    core.bypassed.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  // One that a stage would refuse never comes to the next, and so takes nothing from those that would.
-  RateLimiter* const rate = rate_.load(std::memory_order_acquire);
-  Breaker* const breaker = breaker_.load(std::memory_order_acquire);
-  if ((mode & timed) || rate || breaker) call.began_ = glance();
-  if (rate) {
-    const auto taken = rate->try_take(cost, call.began_);
-    if (!taken) return would_reject(Reason::rate_limit);
-    call.rate_ = rate;
-    call.ticket_ = *taken;
-  }
-  if (breaker) {
-    const auto pass = breaker->admit(call.began_);
-    if (!pass) {
-      take_back(call);
-      return would_reject(Reason::breaker_open);
-    }
-    call.breaker_ = breaker;
-    call.pass_ = *pass;
-  }
-  call.rate_ = nullptr;  // it is made, with or without a place
-  if (Result<Permit> permit = gate_->peek({.priority = priority, .cost = cost})) {
-    call.permit_ = *std::move(permit);
-    return;
-  }
-  // Those without a place are those that would wait, up to the length of the line.
-  call.flags_ |= Call::is_beyond;
-  const Snapshot s = gate_->snapshot();
-  if (core.beyond.fetch_add(1, std::memory_order_relaxed) < s.max_queue)
-    core.would_wait.fetch_add(1, std::memory_order_relaxed);
-  else
-    would_reject(s.max_queue == 0 ? Reason::concurrency_limit : Reason::queue_limit);
-}
-
-void Bulkhead::would_reject(Reason reason) noexcept {
-  core_->would_reject[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
-}
-
-Opinion Bulkhead::judge(const std::exception_ptr& thrown) const {
-  const auto& own = core_->judge;
-  return own ? own(thrown) : std::nullopt;
-}
-
-void Bulkhead::count_timeout(const Call& call) noexcept {
-  if (call.free())
-    would_reject(Reason::timeout);
-  else
-    core_->timed_out.fetch_add(1, std::memory_order_relaxed);
-}
-
-Rejection Bulkhead::late() noexcept {
-  core_->timed_out.fetch_add(1, std::memory_order_relaxed);
-  const Snapshot s = gate_->snapshot();
-  return {Reason::timeout, name(), s.in_flight, s.max_concurrent, s.waiting, s.max_queue};
-}
-
-void Bulkhead::count_fallback(Cause::Kind kind, bool threw) noexcept {
-  core_->fallbacks[static_cast<std::size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
-  if (threw) core_->fallback_failures.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Bulkhead::count_handler_error() noexcept {
-  core_->handler_errors.fetch_add(1, std::memory_order_relaxed);
-}
-
-TimePoint Bulkhead::begin_pooled(detail::PooledTimes& times, TimePoint submitted) noexcept {
-  const TimePoint now = clock_.now();
-  if (mode_.load(std::memory_order_relaxed) & with_histograms)
-    core_->wait.record(nonnegative(now - submitted));
-  if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))
-    times.sample = limiter->admitted(now, gate_->in_flight());
-  times.began.store(now.time_since_epoch().count(), std::memory_order_release);  // with the sample
-  return now;
-}
-
-void Bulkhead::end_pooled(detail::PooledTimes& times, TimePoint began) noexcept {
-  const TimePoint now = clock_.now();
-  if (mode_.load(std::memory_order_relaxed) & with_histograms) core_->service.add(nonnegative(now - began));
-  times.ended.store(now.time_since_epoch().count(), std::memory_order_release);
+  return path_ && !free() ? path_->time_limit(gate_default) : wait_forever;
 }
 
 std::string Cause::message() const {

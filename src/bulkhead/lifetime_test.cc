@@ -67,7 +67,7 @@ TEST(BulkheadLifetime, ACallInFlightStillFindsEveryPolicyWhenItEnds) {
   b.destroy();
   b.until_closed();
   EXPECT_TRUE(b.stays());
-  EXPECT_TRUE(call->finish(CallVerdict::failure));
+  EXPECT_TRUE(call->finish(Outcome::failure));
   b.until_gone();
 }
 
@@ -81,7 +81,7 @@ TEST(BulkheadLifetime, ACallOfASharedGateKeepsTheBulkheadButNotTheGateWaiting) {
   ASSERT_TRUE(call);
   b.destroy();
   EXPECT_TRUE(b.stays());
-  EXPECT_TRUE(call->finish(CallVerdict::success));
+  EXPECT_TRUE(call->finish(Outcome::success));
   b.until_gone();
   EXPECT_TRUE(gate.try_acquire());
 }
@@ -96,7 +96,7 @@ TEST(BulkheadLifetime, ACallThatBypassesItKeepsItToo) {
   EXPECT_TRUE(*call);
   b.destroy();
   EXPECT_TRUE(b.stays());
-  EXPECT_TRUE(call->finish(CallVerdict::success));
+  EXPECT_TRUE(call->finish(Outcome::success));
   b.until_gone();
 }
 
@@ -136,7 +136,7 @@ TEST_P(BulkheadGoes, AndWaitsForTheFallbackOfWhoStoodInLine) {
   until_waiting(b->gate(), 1);
   b.destroy();
   b.until_closed();
-  holder->finish(CallVerdict::success);
+  holder->finish(Outcome::success);
   waiter.join();
   until([&] { return out != 0; });
   EXPECT_EQ(out, 2);
@@ -172,7 +172,7 @@ TEST_P(BulkheadCoroutineDies, AndItsProbeAndItsTokensAreBack) {
   std::jthread holder([&] { b.gate().run([&] { until([&] { return go_on.load(); }); }).value(); });
   until([&] { return b.gate().in_flight() == 1; });
   auto failing = b.breaker()->admit();
-  b.breaker()->complete(*failing, CallVerdict::failure, 0s);
+  b.breaker()->complete(*failing, Outcome::failure, 0s);
   clock.advance(1s);
   {
     auto waiting = in_line(b);
@@ -201,7 +201,7 @@ TEST(BulkheadLifetime, AHandlerMayDestroyTheBulkhead) {
                      EXPECT_EQ(*std::move(ended).get(), 1);
                      b.reset();
                    });
-  holder->finish(CallVerdict::success);
+  holder->finish(Outcome::success);
   EXPECT_FALSE(b);
 }
 
@@ -219,7 +219,7 @@ TEST(BulkheadLifetime, AbandonedWorkEndsBeforeItsBulkheadDoes) {
       ended = true;
       return 1;
     });
-    EXPECT_EQ(result.error().reason, Reason::timeout);
+    EXPECT_EQ(result.error().reason, Reason::execution_timeout);
   });
   until([&] { return began.load(); });
   clock.advance(1s);

@@ -22,7 +22,7 @@ namespace bulkhead {
 class ServiceTimes {
  public:
   void add(std::uint64_t ns) noexcept { add(base::this_thread(), ns); }
-  // For those who know already who they are.
+  // For callers that have their thread number already.
   [[gnu::always_inline]] void add(base::ThreadNumber me, std::uint64_t ns) noexcept {
     // Relaxed throughout: the owner is chosen once, and every number stands for itself.
     std::uint32_t owner = owner_.load(std::memory_order_relaxed);
@@ -58,7 +58,7 @@ class ServiceTimes {
     number.store(number.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
 
-  std::atomic<std::uint32_t> owner_{0};  // the only thread that writes the next two; 0: nobody yet
+  std::atomic<std::uint32_t> owner_{0};  // the only thread that writes the next two; 0: none yet
   std::atomic<std::uint64_t> own_sum_{0};
   std::array<std::atomic<std::uint64_t>, Histogram::kBuckets> own_{};
   Histogram others_;

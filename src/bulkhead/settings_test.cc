@@ -1,9 +1,10 @@
-// What can be changed on a living bulkhead, and what it shares with a group.
+// Which settings are valid, what can be changed on a live bulkhead, and what it shares with a group.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "bulkhead/bulkhead.h"
@@ -37,10 +38,10 @@ TEST_F(BulkheadUpdate, AddsPoliciesChangesThemAndTakesThemAway) {
   EXPECT_TRUE(b.snapshot().breaker);
   EXPECT_EQ(b.snapshot().rate_limit->burst, 10u);
   // One that began without a breaker ends without one.
-  before->finish(CallVerdict::failure);
+  before->finish(Outcome::failure);
   EXPECT_EQ(b.snapshot().breaker->calls, 0u);
   auto with = b.acquire();
-  with->finish(CallVerdict::failure);
+  with->finish(Outcome::failure);
   EXPECT_EQ(b.snapshot().breaker->failures, 1u);
 
   BulkheadOptions o = full();
@@ -57,7 +58,7 @@ TEST_F(BulkheadUpdate, AddsPoliciesChangesThemAndTakesThemAway) {
   EXPECT_EQ(b.breaker(), nullptr);
   EXPECT_FALSE(b.snapshot().breaker);
   EXPECT_FALSE(b.snapshot().rate_limit);
-  last->finish(CallVerdict::failure);
+  last->finish(Outcome::failure);
   EXPECT_EQ(breaker.snapshot().state, BreakerState::open);
   EXPECT_TRUE(b.execute([] {}));
   b.update(full());
@@ -111,7 +112,7 @@ TEST_F(BulkheadUpdate, IsInForceFromTheNextCallOn) {
   EXPECT_EQ(b.snapshot().gate.max_concurrent, 1u);
   EXPECT_EQ(b.snapshot().gate.max_queue, 0u);
   const auto late = b.execute([&] { return clock.advance(1s), 1; }, [] { return 2; });
-  EXPECT_EQ(late.error().reason, Reason::timeout);
+  EXPECT_EQ(late.error().reason, Reason::execution_timeout);
   o.shadow = true;
   b.update(o);
   auto one = b.acquire(), two = b.acquire();
@@ -120,7 +121,7 @@ TEST_F(BulkheadUpdate, IsInForceFromTheNextCallOn) {
   o.shadow = false;
   b.update(o);
   EXPECT_EQ(b.try_acquire().error().reason, Reason::concurrency_limit);
-  two->finish(CallVerdict::success);
+  two->finish(Outcome::success);
   EXPECT_EQ(b.snapshot().beyond, 0u);
 }
 
@@ -152,7 +153,9 @@ TEST_F(BulkheadUpdate, RefusesWhatCannotChangeAndThenNothingHas) {
   refuses([](auto& o) { o.name = "x"; }, "name");
   refuses([](auto& o) { o.isolation = Isolation::threads; }, "isolation");
   refuses([](auto& o) { o.fairness = Fairness::barging; }, "fairness");
+  refuses([](auto& o) { o.max_barge = 1ms; }, "max_barge");
   refuses([](auto& o) { o.critical_reserve = 0.5; }, "critical_reserve");
+  refuses([](auto& o) { o.critical_queue_reserve = 0.5; }, "critical_queue_reserve");
   refuses([&](auto& o) { o.gate = &other; }, "gate");
   refuses([&](auto& o) { o.clock = &other_clock; }, "clock");
   refuses([](auto& o) { o.max_concurrent = 0; }, "max_concurrent");
@@ -286,6 +289,49 @@ TEST_F(BulkheadInAGroup, CannotHaveItsLimitMovedByALimiter) {
                std::invalid_argument);
   EXPECT_THROW(owner.resize(5), std::invalid_argument);
   EXPECT_TRUE(owner.execute([] {}));
+}
+
+// A call that a change of settings admits runs on the thread that makes the change, but outside its lock.
+TEST(BulkheadSettings, ACallAdmittedByAChangeMayWaitForAnotherThreadsChange) {
+  const auto changes = {+[](Bulkhead& b) { b.resize(2); },
+                        +[](Bulkhead& b) {
+                          BulkheadOptions o = b.options();
+                          o.max_concurrent = 2;
+                          b.update(o);
+                        }};
+  for (const auto change : changes) {
+    Bulkhead b{{.name = "db", .max_concurrent = 1, .max_queue = 1}};
+    const auto holder = b.acquire();
+    bool ran = false;
+    b.async_execute(
+        [&] {
+          std::jthread operators([&] { b.set_draining(true); });
+          operators.join();
+          return ran = true;
+        },
+        {}, [](const Ended<bool>&) {});
+    change(b);
+    EXPECT_TRUE(ran);
+  }
+}
+
+TEST(Bulkhead, SettingsThatMakeNoSenseAreRefusedWithTheSettingAndTheFix) {
+  const auto message = [](const BulkheadOptions& o) -> std::string {
+    try {
+      const Bulkhead b(o);
+    } catch (const std::invalid_argument& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message({.name = "db", .execution_timeout = 0s}),
+            "bulkhead \"db\": execution_timeout is not positive: give more than 0, or wait_forever");
+  Gate gate{{.name = "g"}};
+  EXPECT_NE(message({.isolation = Isolation::threads, .gate = &gate}).find("bulkhead \"g\": gate"),
+            std::string::npos);
+  EXPECT_NE(message({.name = "db", .max_concurrent = 0}).find("max_concurrent"), std::string::npos);
+  EXPECT_NE(message({.name = "db", .breaker = BreakerOptions{.failure_rate = 2}}).find("\"db\""),
+            std::string::npos);
 }
 
 }  // namespace

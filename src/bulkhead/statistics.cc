@@ -1,9 +1,9 @@
-#include <mutex>
 
 #include "bulkhead/bulkhead.h"
-#include "bulkhead/core.h"
+#include "bulkhead/bulkhead_core.h"
 
 namespace bulkhead {
+namespace detail {
 namespace {
 
 Snapshot since(Snapshot s, const Snapshot& baseline) {
@@ -25,36 +25,38 @@ std::uint64_t value(const std::atomic<std::uint64_t>& counter) {
 
 }  // namespace
 
-BulkheadSnapshot Bulkhead::snapshot() const {
-  const Core& core = *core_;
-  std::lock_guard lock(core.mutex);
+BulkheadSnapshot BulkheadCore::snapshot() const {
+  MutexLock lock(mutex);
   BulkheadSnapshot s;
-  s.name = name();
-  s.isolation = isolation();
-  s.enabled = core.options.enabled;
-  s.shadow = core.options.shadow;
-  s.draining = mode_.load(std::memory_order_relaxed) & draining;
-  s.gate = since(gate_->snapshot(), core.baseline);
+  s.name = gate_->name();
+  s.isolation = pool_ ? Isolation::threads : Isolation::semaphore;
+  s.enabled = options_in_force.enabled;
+  s.shadow = options_in_force.shadow;
+  s.draining = mode_.load(std::memory_order_relaxed) & kDraining;
+  s.gate = since(gate_->snapshot(), baseline);
   if (pool_) {
     s.pool = pool_->snapshot();
     s.pool->gate = s.gate;
-    s.pool->abandoned_total -= core.abandoned_before;
-    s.pool->caller_runs -= core.caller_runs_before;
+    s.pool->abandoned_total -= abandoned_before;
+    s.pool->caller_runs -= caller_runs_before;
   }
-  if (core.options.breaker) s.breaker = core.breaker->snapshot();
-  if (core.options.rate_limit) s.rate_limit = core.rate->snapshot();
-  if (core.options.adaptive) s.adaptive = core.limiter->snapshot();
-  s.bypassed = value(core.bypassed);
-  s.timed_out = value(core.timed_out);
-  for (std::size_t i = 0; i < s.fallbacks.size(); ++i) s.fallbacks[i] = value(core.fallbacks[i]);
-  s.fallback_failures = value(core.fallback_failures);
-  s.handler_errors = value(core.handler_errors);
-  for (std::size_t i = 0; i < kReasons; ++i) s.would_reject[i] = value(core.would_reject[i]);
-  s.would_wait = value(core.would_wait);
-  s.beyond = core.beyond.load(std::memory_order_relaxed);
-  if (core.options.histograms) {
-    s.wait = core.wait.counts();
-    s.service = core.service.counts();
+  if (options_in_force.breaker) s.breaker = breaker_policy->snapshot();
+  if (options_in_force.rate_limit) s.rate_limit = rate_policy->snapshot();
+  if (options_in_force.adaptive) s.adaptive = limiter_policy->snapshot();
+  s.budgets = budgets.snapshot();
+  if (scoped)
+    if (FleetSnapshot now; scoped->describe(now)) s.fleet = std::move(now);
+  s.bypassed = value(counts.bypassed);
+  s.timed_out = value(counts.timed_out);
+  for (std::size_t i = 0; i < s.fallbacks.size(); ++i) s.fallbacks[i] = value(counts.fallbacks[i]);
+  s.fallback_failures = value(counts.fallback_failures);
+  s.handler_errors = value(counts.handler_errors);
+  for (std::size_t i = 0; i < kReasons; ++i) s.would_reject[i] = value(counts.would_reject[i]);
+  s.would_wait = value(counts.would_wait);
+  s.beyond = counts.beyond.load(std::memory_order_relaxed);
+  if (options_in_force.histograms) {
+    s.wait = wait.counts();
+    s.service = service.counts();
     // Calls that need not wait are not recorded as they come, only counted here.
     const std::uint64_t ended = s.service.count(), waited = s.wait.count();
     if (ended > waited) s.wait.buckets[0] += ended - waited;
@@ -62,24 +64,25 @@ BulkheadSnapshot Bulkhead::snapshot() const {
   return s;
 }
 
-void Bulkhead::reset_statistics() {
-  Core& core = *core_;
-  std::lock_guard lock(core.mutex);
-  core.baseline = gate_->snapshot();
+void BulkheadCore::reset_statistics() {
+  MutexLock lock(mutex);
+  baseline = gate_->snapshot();
   // Admissions of calls still in flight are forgotten, their ends are not: they count as released later.
-  core.baseline.admitted = core.baseline.released;
-  for (auto* counter :
-       {&core.bypassed, &core.timed_out, &core.fallback_failures, &core.handler_errors, &core.would_wait})
+  baseline.admitted = baseline.released;
+  for (auto* counter : {&counts.bypassed, &counts.timed_out, &counts.fallback_failures,
+                        &counts.handler_errors, &counts.would_wait})
     counter->store(0, std::memory_order_relaxed);
-  for (auto& counter : core.fallbacks) counter.store(0, std::memory_order_relaxed);
-  for (auto& counter : core.would_reject) counter.store(0, std::memory_order_relaxed);
-  core.wait.reset();
-  core.service.reset();
+  for (auto& counter : counts.fallbacks) counter.store(0, std::memory_order_relaxed);
+  for (auto& counter : counts.would_reject) counter.store(0, std::memory_order_relaxed);
+  wait.reset();
+  service.reset();
   if (!pool_) return;
   const PoolSnapshot pool = pool_->snapshot();
-  core.abandoned_before = pool.abandoned_total;
-  core.caller_runs_before = pool.caller_runs;
+  abandoned_before = pool.abandoned_total;
+  caller_runs_before = pool.caller_runs;
 }
+
+}  // namespace detail
 
 double BulkheadSnapshot::rejection_rate() const {
   const std::uint64_t asked = gate.admitted + gate.rejected();

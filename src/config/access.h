@@ -1,4 +1,4 @@
-// access.h - from a member of an options struct to the two functions that a row of the settings table needs.
+// access.h - makes the accessors of a settings row from a member of an options struct.
 //
 //   field<[](auto& b) -> auto& { return b.options.max_queue; }, BulkheadConfig>()
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace bulkhead::config {
 
-// Overloads, one for each type a setting can have.
+// Overloads, one for each type of a setting.
 template <std::unsigned_integral T>
   requires(!std::same_as<T, bool>)
 void store(T& to, const Value& value) {
@@ -31,7 +31,7 @@ inline void store(std::vector<unsigned>& to, const Value& value) {
   to.clear();
   for (const std::uint64_t n : value.list) to.push_back(static_cast<unsigned>(n));
 }
-inline void store(FallbackOn& to, const Value& value) {  // its words stand in the order of its bits
+inline void store(FallbackOn& to, const Value& value) {  // the words are in the order of the bits
   to = FallbackOn::nothing;
   for (const std::uint64_t i : value.list) to = to | static_cast<FallbackOn>(1U << i);
 }
@@ -73,7 +73,7 @@ consteval Access field() {
       .get = [](const void* target) { return fetch(Member(*static_cast<const Target*>(target))); }};
 }
 
-// A section that is always there.
+// A section that always exists.
 template <class Target, auto Member>
 consteval Access part() {
   return {
@@ -100,12 +100,13 @@ inline std::string& name_of(BulkheadConfig& b) { return b.options.name; }
 inline std::string& name_of(GroupConfig& g) { return g.options.name; }
 inline std::string& name_of(ResourceConfig& r) { return r.name; }
 inline std::string& name_of(TenantsConfig& t) { return t.each.options.name; }
+inline std::string& name_of(BudgetOptions& b) { return b.name; }
 template <class T>
 const std::string& name_of(const T& thing) {
   return name_of(const_cast<T&>(thing));
 }
 
-// A map of names, kept as a vector in the order of the file. A name that is there already begins afresh.
+// A map of names, stored as a vector in the order of the file. Adding an existing name resets its entry.
 template <class Target, auto Member>
 consteval Access named() {
   return {.add = [](void* target, std::string_view name) -> void* {
@@ -124,6 +125,21 @@ consteval Access named() {
               [](const void* target, const std::function<void(std::string_view, const void*)>& visit) {
                 for (const auto& one : Member(*static_cast<const Target*>(target))) visit(name_of(one), &one);
               }};
+}
+
+// As named(), but an existing name keeps its settings: a bulkhead replaces those of its type one by one.
+template <class Target, auto Member>
+consteval Access named_parts() {
+  Access access = named<Target, Member>();
+  access.add = [](void* target, std::string_view name) -> void* {
+    auto& all = Member(*static_cast<Target*>(target));
+    for (auto& one : all)
+      if (name_of(one) == name) return &one;
+    auto& one = all.emplace_back();
+    name_of(one) = name;
+    return &one;
+  };
+  return access;
 }
 
 }  // namespace bulkhead::config

@@ -25,7 +25,7 @@ void list(std::vector<Setting>& all, const Config& config, const std::string& pa
     all.push_back({std::move(at), std::move(value), live, given});
   };
   for (const Section* s = &section; s; s = s->base) {
-    for (const Row& row : s->rows) {
+    for (const SettingRow& row : s->rows) {
       std::string at = path.empty() ? std::string(row.name) : base::join({path, ".", row.name});
       if (row.kind == Kind::map) {
         row.access.each(target, [&](std::string_view name, const void* one) {
@@ -104,12 +104,12 @@ std::vector<Setting> settings(const Config& config) {
   return all;
 }
 
-std::string to_text(const Problem& p) {
+std::string to_text(const ConfigProblem& p) {
   std::string text = p.file;
   if (p.at) text += base::join({":", std::to_string(p.at.line), ":", std::to_string(p.at.column)});
   text += ": ";
   if (!p.path.empty()) text += p.path + ": ";
-  if (p.severity == Problem::Severity::warning) text += "warning: ";
+  if (p.severity == ConfigProblem::Severity::warning) text += "warning: ";
   text += p.message;
   if (!p.rule.empty()) text += base::join({" (lint: ", p.rule, ")"});
   text += '\n';
@@ -119,9 +119,9 @@ std::string to_text(const Problem& p) {
   return text;
 }
 
-std::string to_text(const std::vector<Problem>& problems) {
+std::string to_text(const std::vector<ConfigProblem>& problems) {
   std::string text;
-  for (const Problem& p : problems) text += to_text(p);
+  for (const ConfigProblem& p : problems) text += to_text(p);
   return text;
 }
 

@@ -98,11 +98,11 @@ TEST(Settings, EachRowIsWhole) {
 }
 
 TEST(Settings, DefaultsAreThoseOfTheOptionStructs) {
-  const Row* row = find_row(common_section(), "max_concurrent");
+  const SettingRow* row = find_row(common_section(), "max_concurrent");
   EXPECT_EQ(standard(*row, common_section()), std::to_string(BulkheadOptions{}.max_concurrent));
   EXPECT_EQ(standard(*find_row(common_section(), "max_wait"), common_section()), "forever");
   EXPECT_EQ(standard(*find_row(common_section(), "fallback_on"), common_section()),
-            "[rejection, timeout, failure]");
+            "[rejection, execution_timeout, failure]");
 }
 
 TEST(Settings, DefaultsAreWithinTheirBounds) {
@@ -137,16 +137,16 @@ TEST(Decode, OneHugeFileOfMistakesGetsABoundedAnswer) {
   }
   const Decoded decoded = decode(root, "f", "");
   EXPECT_EQ(decoded.problems.size(), 201U);
-  EXPECT_EQ(decoded.problems.back().message, "more is wrong; this is where the list ends");
+  EXPECT_EQ(decoded.problems.back().message, "there are more problems; only the first 200 are listed");
 }
 
-TEST(Problem, ShowsLineCaretAndHint) {
-  const Problem p{.file = "f.yaml",
-                  .at = {3, 4},
-                  .path = "bulkheads.db.max_wait",
-                  .message = "\"5\" has no unit",
-                  .hint = "write 5s",
-                  .source = "\té: 5"};
+TEST(ConfigProblem, ShowsLineCaretAndHint) {
+  const ConfigProblem p{.file = "f.yaml",
+                        .at = {3, 4},
+                        .path = "bulkheads.db.max_wait",
+                        .message = "\"5\" has no unit",
+                        .hint = "write 5s",
+                        .source = "\té: 5"};
   EXPECT_EQ(to_text(p),
             "f.yaml:3:4: bulkheads.db.max_wait: \"5\" has no unit\n"
             "    \té: 5\n"

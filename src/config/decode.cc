@@ -17,7 +17,7 @@ namespace {
 
 using base::join;
 
-// What other systems call our settings.
+// Names of the settings in other systems, for hints.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 22> kOtherNames{{
     {"limit", "max_concurrent"},
     {"concurrency", "max_concurrent"},
@@ -43,7 +43,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 22> kOtherNa
     {"priority", "criticality"},
 }};
 
-// A file of a million mistakes gets an answer of a bounded size.
+// Bounds the answer to a file with very many mistakes.
 constexpr std::size_t kMostProblems = 200;
 
 std::string child(std::string_view path, std::string_view name) {
@@ -73,6 +73,18 @@ class Decoder {
     return std::move(result_);
   }
 
+  bool run_part(const Node& root, std::string_view name, const Section& part, void* target, Decoded& result) {
+    bool found = false;
+    for (std::size_t i = 0; root.is_map() && i < root.keys.size(); ++i) {
+      if (root.keys[i].text != name) continue;
+      section(part, target, root.values[i], std::string(name), root.keys[i].at, true);
+      found = true;
+    }
+    sort_by_position(result_.problems);
+    result = std::move(result_);
+    return found;
+  }
+
  private:
   Config& config() { return result_.config; }
 
@@ -83,7 +95,7 @@ class Decoder {
     if (result_.problems.size() == kMostProblems) {
       at = {};
       path = hint = "";
-      message = "more is wrong; this is where the list ends";
+      message = "there are more problems; only the first 200 are listed";
     }
     result_.problems.push_back({.file = std::string(file_),
                                 .at = at,
@@ -99,7 +111,7 @@ class Decoder {
            (first->size() == path.size() || (*first)[path.size()] == '.');
   }
 
-  // The entries of a map without the duplicates, which are complained about.
+  // The entries of a map without duplicates, each of which is a problem.
   std::vector<std::size_t> unique_entries(const Node& map, std::string_view path) {
     std::vector<std::size_t> unique;
     std::map<std::string_view, Position> seen;
@@ -115,27 +127,27 @@ class Decoder {
     return unique;
   }
 
-  // `at` is where the section is named. `fresh`: nothing in it has been given by a type.
+  // `at` is the position of the section's name. `fresh`: no type has set any of its settings.
   void section(const Section& section, void* target, const Node& node, const std::string& path, Position at,
                bool fresh) {
     if (!node.is_map()) {
       const bool nothing = node.kind == Node::Kind::null;
       complain(nothing ? at : node.at, path,
                nothing ? "has no settings" : join({"is ", kind_of(node), ", not a map of settings"}),
-               nothing                   ? "write {} for the defaults, or remove the line"
-               : node.text.contains(':') ? "write a space after the colon"
-                                         : "");
+               nothing                                    ? "write {} for the defaults, or remove the line"
+               : node.text.find(':') != std::string::npos ? "write a space after the colon"
+                                                          : "");
       return;
     }
     std::map<std::string_view, std::size_t> given;
     for (const std::size_t i : unique_entries(node, path)) {
       if (find_row(section, node.keys[i].text))
         given.emplace(node.keys[i].text, i);
-      else
+      else if (!path.empty() || std::ranges::find(kOtherParts, node.keys[i].text) == std::end(kOtherParts))
         unknown(section, node.keys[i], path);
     }
     for (const Section* s = &section; s; s = s->base) {
-      for (const Row& r : s->rows) {
+      for (const SettingRow& r : s->rows) {
         const auto entry = given.find(r.name);
         if (entry != given.end())
           row(r, target, node.keys[entry->second], node.values[entry->second], child(path, r.name));
@@ -149,18 +161,18 @@ class Decoder {
   void unknown(const Section& section, const Node& key, std::string_view path) {
     if (result_.problems.size() >= kMostProblems) return complain(key.at, child(path, key.text), "");
     std::vector<std::string> known;
-    for (const Row* r : rows_of(section)) known.emplace_back(r->name);
+    for (const SettingRow* r : rows_of(section)) known.emplace_back(r->name);
     std::string hint;
     if (const std::string nearest = base::suggest(key.text, known); !nearest.empty()) {
       hint = join({"did you mean ", nearest, "?"});
     } else if (const std::string_view ours = other_name(section, key.text); !ours.empty()) {
       hint = join({"here it is called ", ours});
     } else if (key.text == "timeout" && find_row(section, "execution_timeout")) {
-      hint = "there are two: max_wait in line, execution_timeout for the call";
+      hint = "there are two: max_wait for the queue, execution_timeout for the call";
     } else if (key.text == "<<") {
-      hint = "merge keys are not supported: put what is common into types";
+      hint = "merge keys are not supported: put common settings into types";
     } else {
-      for (const Row* r : rows_of(section))
+      for (const SettingRow* r : rows_of(section))
         if (r->kind == Kind::section && find_row(*r->section, key.text)) {
           hint = join({"it is a setting of ", r->name, ": write it there"});
           break;
@@ -176,11 +188,11 @@ class Decoder {
     return "";
   }
 
-  void row(const Row& r, void* target, const Node& key, const Node& value, const std::string& path) {
+  void row(const SettingRow& r, void* target, const Node& key, const Node& value, const std::string& path) {
     config().positions[path] = value.at;
     if (r.kind == Kind::map) return names(r, target, value, path);
     if (r.kind != Kind::section &&
-        value.kind == Node::Kind::null)  // what is not there is best shown by its name
+        value.kind == Node::Kind::null)  // a missing value has no position: use that of its name
       return scalar(r, target, {.kind = Node::Kind::null, .at = key.at}, path);
     if (r.kind != Kind::section) return scalar(r, target, value, path);
     config().positions[path] = key.at;
@@ -194,8 +206,8 @@ class Decoder {
     section(*r.section, inner, value, path, key.at, fresh);
   }
 
-  void names(const Row& r, void* target, const Node& map, const std::string& path) {
-    if (map.kind == Node::Kind::null) return;  // a heading without anything under it
+  void names(const SettingRow& r, void* target, const Node& map, const std::string& path) {
+    if (map.kind == Node::Kind::null) return;  // a name without a value
     if (!map.is_map()) {
       complain(map.at, path, join({"is ", kind_of(map), ", not a map"}),
                join({"write the name of each ", r.section->name, ", a colon, and its settings"}));
@@ -209,13 +221,16 @@ class Decoder {
         continue;
       }
       config().positions[inner] = key.at;
+      bool known = false;  // a part that the type of the bulkhead has
+      r.access.each(target, [&](std::string_view name, const void*) { known |= name == key.text; });
       void* const one = r.access.add(target, key.text);
-      const bool copied = r.section->base && copy_type(*r.section, one, map.values[i]);
+      const bool part = path.find('.') != path.npos;  // of a bulkhead, not of the file
+      const bool copied = part ? known : r.section->base && copy_type(*r.section, one, map.values[i]);
       section(*r.section, one, map.values[i], inner, key.at, !copied);
     }
   }
 
-  // A bulkhead begins as its type.
+  // A bulkhead starts as a copy of its type.
   bool copy_type(const Section& section, void* one, const Node& body) {
     if (!find_row(section, "type") || !body.is_map()) return false;
     for (std::size_t i = 0; i < body.keys.size(); ++i) {
@@ -241,13 +256,13 @@ class Decoder {
     return false;
   }
 
-  void scalar(const Row& r, void* target, const Node& node, const std::string& path) {
+  void scalar(const SettingRow& r, void* target, const Node& node, const std::string& path) {
     Value value;
     if (!read(r, node, path, value)) return;
     r.access.set(target, value);
   }
 
-  bool read(const Row& r, const Node& node, const std::string& path, Value& value) {
+  bool read(const SettingRow& r, const Node& node, const std::string& path, Value& value) {
     switch (r.kind) {
       case Kind::count:
         return take(read_count(node), value.whole, node, path) &&
@@ -277,7 +292,7 @@ class Decoder {
     }
   }
 
-  bool within(const Row& r, double value, const Node& node, const std::string& path) {
+  bool within(const SettingRow& r, double value, const Node& node, const std::string& path) {
     const bool low = r.above ? value > r.low : value >= r.low;
     const bool high = r.below ? value < r.high : value <= r.high;
     if (low && high) return true;
@@ -286,7 +301,7 @@ class Decoder {
     return false;
   }
 
-  bool word(const Row& r, const Node& node, const std::string& path, std::uint64_t& index) {
+  bool word(const SettingRow& r, const Node& node, const std::string& path, std::uint64_t& index) {
     const std::string what = one_of(r.words);
     if (!node.is_scalar()) {
       const bool nothing = node.kind == Node::Kind::null;
@@ -297,13 +312,13 @@ class Decoder {
     for (index = 0; index < r.words.size(); ++index)
       if (r.words[index] == node.text) return true;
     const std::vector<std::string> known(r.words.begin(), r.words.end());
-    const std::string nearest = base::suggest(lower(node.text), known);
+    const std::string nearest = base::suggest(base::lower(node.text), known);
     complain(node.at, path, join({quoted(node.text), " is not ", what}),
              nearest.empty() ? "" : join({"did you mean ", nearest, "?"}));
     return false;
   }
 
-  bool list(const Row& r, const Node& node, const std::string& path, Value& value) {
+  bool list(const SettingRow& r, const Node& node, const std::string& path, Value& value) {
     if (!node.is_list()) {
       complain(node.at, path,
                node.kind == Node::Kind::null ? std::string("has no value")
@@ -349,6 +364,11 @@ Decoded decode(const Node& root, std::string_view file, std::string_view text) {
   return Decoder(file, text).run(root);
 }
 
+bool decode_part(const Node& root, std::string_view name, const Section& section, void* target,
+                 std::string_view file, std::string_view text, Decoded& result) {
+  return Decoder(file, text).run_part(root, name, section, target, result);
+}
+
 std::vector<BulkheadConfig> built_in_types() {
   std::vector<BulkheadConfig> types;
   for (auto& [name, defaults] : registry::built_in_types()) {
@@ -370,13 +390,14 @@ std::string_view line_of(std::string_view text, std::uint32_t line) noexcept {
   return text;
 }
 
-// Stable; std::stable_sort would do, but for a function of libstdc++ that Clang calls deprecated.
-void sort_by_position(std::vector<Problem>& problems) {
+// Stable. Not std::stable_sort: it calls a function of libstdc++ that Clang reports as deprecated.
+void sort_by_position(std::vector<ConfigProblem>& problems) {
   std::vector<std::pair<Position, std::size_t>> order;
   order.reserve(problems.size());
-  for (const Problem& p : problems) order.emplace_back(p.at ? p.at : Position{UINT32_MAX, 0}, order.size());
+  for (const ConfigProblem& p : problems)
+    order.emplace_back(p.at ? p.at : Position{UINT32_MAX, 0}, order.size());
   std::ranges::sort(order);
-  std::vector<Problem> sorted;
+  std::vector<ConfigProblem> sorted;
   sorted.reserve(problems.size());
   for (const auto& [at, i] : order) sorted.push_back(std::move(problems[i]));
   problems = std::move(sorted);

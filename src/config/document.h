@@ -1,4 +1,4 @@
-// document.h - a parsed file before anybody has asked what it means: a tree of scalars, lists and maps, each with its
+// document.h - a parsed file before it is decoded: a tree of scalars, lists and maps, each with its
 // place. Adapters fill it, decode() reads it.
 #pragma once
 

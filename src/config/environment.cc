@@ -19,8 +19,8 @@ constexpr std::string_view kPrefix = "BULKHEAD_";
 // Ours, but no settings; and what Kubernetes tells every pod about a service of our name.
 bool is_for_others(std::string_view name) {
   name.remove_prefix(kPrefix.size());
-  constexpr std::string_view own[] = {"ADMIN", "TOKEN", "STRESS_SECONDS", "UPDATE", "WRITE_GOLDEN", "PORT"};
-  return std::ranges::find(own, name) != std::end(own) || name.starts_with("PORT_") ||
+  constexpr std::string_view kOwn[] = {"ADMIN", "TOKEN", "STRESS_SECONDS", "UPDATE", "WRITE_GOLDEN", "PORT"};
+  return std::ranges::find(kOwn, name) != std::end(kOwn) || name.starts_with("PORT_") ||
          name.starts_with("SERVICE_HOST") || name.starts_with("SERVICE_PORT");
 }
 
@@ -41,7 +41,7 @@ std::string says(const Now& now, std::string_view path) {
 // that would switch on a policy with all its defaults.
 void list(std::vector<std::pair<std::string, std::string>>& all, const std::string& path,
           const config::Section& section, const Now& now) {
-  for (const config::Row* row : config::rows_of(section)) {
+  for (const config::SettingRow* row : config::rows_of(section)) {
     const std::string at = join({path, ".", row->name});
     if (row->kind == config::Kind::section && (!row->optional || says(now, at) == "{}"))
       list(all, at, *row->section, now);
@@ -54,7 +54,7 @@ std::vector<std::pair<std::string, std::string>> paths_of(const Config& config) 
   Now now;
   for (Setting& setting : settings(config)) now.emplace(std::move(setting.path), std::move(setting.value));
   std::vector<std::pair<std::string, std::string>> all;
-  for (const config::Row* row : config::rows_of(config::root_section())) {
+  for (const config::SettingRow* row : config::rows_of(config::root_section())) {
     if (row->kind == config::Kind::section) list(all, std::string(row->name), *row->section, now);
     if (row->kind != config::Kind::map || row->name == "types") continue;  // types have been copied by now
     row->access.each(&config, [&](std::string_view name, const void*) {
@@ -84,8 +84,8 @@ std::vector<Variable> variables_of(const Config& config) {
   return all;
 }
 
-std::vector<Problem> apply_environment(Config& config, const std::vector<Variable>& variables) {
-  std::vector<Problem> problems;
+std::vector<ConfigProblem> apply_environment(Config& config, const std::vector<Variable>& variables) {
+  std::vector<ConfigProblem> problems;
   const auto complain = [&](const Variable& v, std::string message, std::string hint) {
     problems.push_back(
         {.file = "environment", .path = v.name, .message = std::move(message), .hint = std::move(hint)});
@@ -114,7 +114,7 @@ std::vector<Problem> apply_environment(Config& config, const std::vector<Variabl
   }
   if (!problems.empty() || given.empty()) return problems;
   problems = config::check_all(config);
-  for (Problem& p : problems) {
+  for (ConfigProblem& p : problems) {
     p.file = "environment";
     if (const auto v = given.find(p.path); v != given.end()) p.path = v->second->name;
   }

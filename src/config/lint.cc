@@ -15,79 +15,98 @@ namespace {
 using base::join;
 using std::chrono::nanoseconds;
 
-constexpr double kBuffer = 0.1;             // of a resource that nobody should plan with
-constexpr std::uint32_t kFewestPlaces = 4;  // on average, below which compartments are too small to be of use
+constexpr double kBuffer = 0.1;  // the share of a resource that should stay unplanned
+constexpr std::uint32_t kMinConcurrent =
+    4;  // average max_concurrent below which bulkheads are too small to be useful
 constexpr nanoseconds kFastCall = std::chrono::milliseconds(1);
 
 constexpr Rule kRules[] = {
-    {"too-many-bulkheads", "A resource is cut into compartments of fewer than four places on average.",
-     "Small compartments refuse calls while their neighbours are idle: at half load one of 4 places refuses "
-     "9.5 % of "
-     "random arrivals, one of 20 places 0.2 %.",
-     "Merge bulkheads of the same criticality, or put them into a group, which lends what is idle."},
+    {"too-many-bulkheads", "A resource is divided into bulkheads with a max_concurrent below 4 on average.",
+     "Small bulkheads reject calls while others are idle: at half load a max_concurrent of 4 rejects 9.5 % "
+     "of "
+     "random arrivals, one of 20 rejects 0.2 %.",
+     "Merge bulkheads of the same criticality, or put them into a group, which lends idle units."},
     {"same-size", "Three or more bulkheads all have the same size.",
-     "Dependencies differ in rate and latency, so equal sizes mean that nobody has measured: some are too "
-     "small and "
-     "reject, others are too large and protect nothing.",
-     "Size each one by its own numbers: bulkhead size --rate R --latency L --tolerated-wait W."},
-    {"no-fallback", "Nobody has said what callers get when this bulkhead rejects.",
-     "A rejection is certain to come one day; without a fallback it becomes an error page there and then.",
-     "Give the calls a fallback and name it (fallback: yesterday's prices), or say that there is none "
+     "Dependencies differ in rate and latency, so equal sizes are not measured sizes: some are too small and "
+     "reject calls, others are too large and protect nothing.",
+     "Size each bulkhead by its own numbers: bulkhead size --rate R --latency L --tolerated-wait W."},
+    {"no-fallback", "The file does not say what callers get when this bulkhead rejects.",
+     "Every bulkhead rejects at some time; without a fallback the caller shows an error.",
+     "Give the calls a fallback and name it (fallback: yesterday's prices), or state that there is none "
      "(fallback: none)."},
-    {"queue-too-deep", "The last in a full line cannot get a place within max_wait.",
-     "Places in line beyond what max_wait serves only let calls wait that time out anyway, and hide the "
-     "overload.",
+    {"queue-too-deep", "The last call of a full queue cannot be admitted within max_wait.",
+     "A queue longer than max_wait can serve only holds calls that time out anyway, and hides the overload.",
      "Make max_queue at most max_wait x max_concurrent / typical_latency, or raise max_wait."},
-    {"queue-without-timeout", "Calls may wait in line for ever.",
-     "When the dependency hangs, the line is full of callers that have long given up.",
-     "Give max_wait: what a caller would rather wait than be told no."},
-    {"no-timeout", "Calls may run for ever.",
-     "A dependency that hangs takes place after place until none is left, and none comes back.",
-     "Give execution_timeout: a little more than the p99.9 of a good day."},
+    {"queue-without-timeout", "Calls may wait in the queue forever.",
+     "When the dependency hangs, the queue is full of calls whose callers no longer wait.",
+     "Give max_wait: how long a caller accepts to wait rather than be rejected."},
+    {"no-timeout", "Calls may run forever.",
+     "A dependency that hangs holds one call after the other until max_concurrent is reached, and none ends.",
+     "Give execution_timeout: a little more than the p99.9 in normal operation."},
     {"timeout-not-shorter", "Waiting and running may take as long as the caller's own timeout, or longer.",
-     "The caller gives up first and retries, while its first call still holds a place: the load doubles just "
-     "then.",
+     "The caller gives up first and retries while its first call is still in flight: the load doubles during "
+     "an "
+     "overload.",
      "Make max_wait + execution_timeout shorter than caller_timeout."},
-    {"one-for-all", "One bulkhead is all there is.",
-     "If all calls go through one gate, slow calls to one dependency take the places of all others: that is "
-     "what "
-     "bulkheads are to prevent.",
+    {"one-for-all", "There is only one bulkhead.",
+     "If all calls share one bulkhead, slow calls to one dependency block the calls to all others.",
      "Give each dependency, or each kind of work, a bulkhead of its own."},
     {"threads-not-isolated",
-     "Connections are shared out between bulkheads, but the threads that use them are not.",
+     "Connections are divided between bulkheads, but the threads that use them are not.",
      "Callers of a slow database hold threads while they wait; when the threads of the service are used up, "
-     "its "
-     "connections that are still free help nobody.",
-     "Give such bulkheads isolation: threads, or declare the thread pool as a resource of kind threads and "
-     "give its "
-     "users bulkheads too."},
-    {"over-capacity", "The bulkheads of a resource together may use more than there is.",
-     "When they all are busy the resource refuses instead of the bulkhead: the compartments are not "
-     "watertight.",
+     "free connections do not help.",
+     "Give these bulkheads isolation: threads, or declare the thread pool as a resource of kind threads and "
+     "give its users bulkheads too."},
+    {"over-capacity", "The bulkheads of a resource may together use more than its capacity.",
+     "When all of them are busy, the resource fails instead of the bulkhead: the bulkheads do not isolate.",
      "Lower their sizes until the sum fits, or put them into a group with a hard total."},
-    {"no-buffer", "The bulkheads of a resource together may use more than nine tenths of it.",
-     "Migrations, monitoring, a second instance during a deployment and connections that die slowly need "
-     "some too.",
-     "Keep a tenth of the capacity free."},
+    {"no-buffer", "The bulkheads of a resource may together use more than 90 % of it.",
+     "Migrations, monitoring, a second instance during a deployment and connections that close slowly need "
+     "some "
+     "of it too.",
+     "Keep 10 % of the capacity free."},
     {"slow-calls-uncounted", "The breaker's slow_call is not below the execution_timeout.",
-     "A call is cut off before it is slow enough to count, so the breaker never opens for slowness.",
+     "A call times out before it counts as slow, so the breaker never opens for slow calls.",
      "Make slow_call clearly shorter than execution_timeout."},
-    {"unfair-flows", "Its line is to be fair between flows, and cannot be.",
-     "Fairness happens in the line: without max_queue nobody stands in one. And a flow that may stand in "
-     "most of the queues leaves none to the others: of 64 queues and hands of 4, one noisy flow covers the "
-     "whole hand of another once in 635 376; of 8 queues once in 70.",
+    {"unfair-flows", "The queue should be fair between flows, and cannot be.",
+     "Fairness acts on waiting calls: with max_queue 0 no call waits. And a flow that may use most of the "
+     "queues "
+     "leaves none to the others: with 64 queues and a flow_hand of 4, two flows share all their queues once "
+     "in "
+     "635 376 pairs; with 8 queues once in 70.",
      "Give max_queue, and flow_hand at most a quarter of flow_queues: 64 and 4 are good numbers."},
-    {"not-enforced", "The bulkhead is switched off, or only watches.",
-     "It protects nothing; trials tend to be forgotten.",
+    {"budget-for-one", "One call may take more than half of a budget.",
+     "While such a call runs no second one like it can, whatever max_concurrent says, and light calls wait "
+     "behind it.",
+     "Give per_call_max at most half of max, as high as calls need."},
+    {"fleet-thin", "A limit of a fleet has fewer than 5 units per process, and calls cannot wait for one.",
+     "In block mode each process admits from units of its own: with 5 of them 13 % of the calls are rejected "
+     "at a "
+     "load of 60 % while other processes have idle ones, with one of them 40 %. Waiting four times as long "
+     "as a call takes "
+     "makes up for it.",
+     "Give max_queue and a max_wait of four times typical_latency, or fleet.mode: direct or auto with a "
+     "max_queue, or a larger "
+     "max_concurrent."},
+    {"fleet-block", "Units are fetched ahead of the calls, where the store could carry every call.",
+     "Units that one process holds idle are missing in another. The store carries 10 000 requests per second "
+     "easily: two "
+     "per call.",
+     "Give fleet.mode: auto or direct."},
+    {"not-enforced", "The bulkhead is not enabled, or is in shadow mode.",
+     "It protects nothing, and trials are easily forgotten.",
      "Remove enabled: false or shadow: true when the trial is over."},
+    {"anonymous-readers", "Clients on other hosts may read the control plane without a token.",
+     "The configuration, the audit log and the metrics show names, limits and operators.",
+     "Remove anonymous: viewer; the default admits no client on other hosts without a token."},
     {"unused", "A type, group or resource that nothing uses.",
-     "Mostly the name is misspelt somewhere, and a bulkhead runs without what was meant for it.",
+     "Often a name is misspelt, and a bulkhead runs without the settings meant for it.",
      "Use it, or remove it."},
 };
 
 std::string_view word(ResourceConfig::Kind kind) {
-  constexpr std::string_view words[] = {"connections", "threads", "units of memory", "units"};
-  return words[static_cast<std::size_t>(kind)];
+  constexpr std::string_view kWords[] = {"connections", "threads", "units of memory", "units"};
+  return kWords[static_cast<std::size_t>(kind)];
 }
 
 std::uint64_t demand(const BulkheadOptions& o) { return o.adaptive ? o.adaptive->ceiling : o.max_concurrent; }
@@ -100,12 +119,13 @@ class Linter {
  public:
   explicit Linter(const Config& config) : config_(config) {}
 
-  std::vector<Problem> run() {
+  std::vector<ConfigProblem> run() {
     for (const BulkheadConfig& b : config_.bulkheads) bulkhead("bulkheads." + b.options.name, b);
     for (const TenantsConfig& t : config_.tenants) bulkhead("tenants." + t.each.options.name, t.each);
     sizes();
     one_for_all();
     for (const ResourceConfig& r : config_.resources) resource(r);
+    control();
     unused();
     sort_by_position(found_);
     return std::move(found_);
@@ -116,12 +136,22 @@ class Linter {
             const std::vector<std::string>& allowed) {
     if (allows(config_.lint_allow, rule) || allows(allowed, rule)) return;
     const Position at = config_.where(path);
-    found_.push_back({.severity = Problem::Severity::warning,
+    found_.push_back({.severity = ConfigProblem::Severity::warning,
                       .at = at,
                       .path = std::move(path),
                       .message = std::move(message),
                       .hint = std::string(find_rule(rule)->fix),
                       .rule = std::string(rule)});
+  }
+
+  void control() {
+    if (!config_.control || config_.control->listen.empty()) return;
+    const std::string& listen = config_.control->listen;
+    const bool local =
+        listen.starts_with("127.") || listen.starts_with("localhost:") || listen.starts_with("[::1]:");
+    if (!local && config_.control->anonymous == ControlConfig::Anonymous::viewer)
+      warn("anonymous-readers", "control.anonymous",
+           join({"every client that reaches ", listen, " may read without a token"}), {});
   }
 
   void bulkhead(const std::string& path, const BulkheadConfig& b) {
@@ -130,10 +160,10 @@ class Linter {
       warn(rule, setting.empty() ? path : join({path, ".", setting}), std::move(message), b.lint_allow);
     };
     if (b.fallback.empty() && b.criticality != Priority::best_effort)
-      found("no-fallback", "", "nobody has said what callers get when it rejects");
+      found("no-fallback", "", "the file does not say what callers get when it rejects");
     else if (!b.fallback.empty() && b.fallback != "none" && o.fallback_on == FallbackOn::nothing)
       found("no-fallback", "fallback_on", "its fallback is never used");
-    if (o.execution_timeout == wait_forever) found("no-timeout", "", "a call may run for ever");
+    if (o.execution_timeout == wait_forever) found("no-timeout", "", "a call may run forever");
     line(path, b, found);
     timeouts(b, found);
     if (o.breaker && o.breaker->slow_call_rate < 1 && o.breaker->slow_call >= o.execution_timeout)
@@ -141,15 +171,22 @@ class Linter {
             join({"slow_call ", show_duration(o.breaker->slow_call), " is not below execution_timeout ",
                   show_duration(o.execution_timeout)}));
     if (o.flow_queues > 0 && o.max_queue == 0)
-      found("unfair-flows", "flow_queues", "there is no line to be fair in: max_queue is 0");
+      found("unfair-flows", "flow_queues", "max_queue is 0: there is no queue to be fair");
     else if (o.flow_queues > 0 && o.flow_hand * 4 > o.flow_queues)
       found("unfair-flows", "flow_queues",
-            join({"each flow may stand in ", std::to_string(o.flow_hand), " of ",
-                  std::to_string(o.flow_queues), " queues: a noisy one is in everybody's way"}));
+            join({"each flow may use ", std::to_string(o.flow_hand), " of ", std::to_string(o.flow_queues),
+                  " queues: a noisy flow delays all others"}));
+    for (const BudgetOptions& budget : o.budgets)
+      if (const std::uint32_t most = budget.per_call_max != 0 ? budget.per_call_max : budget.max;
+          most > budget.max / 2 && o.max_concurrent > 1)
+        found(
+            "budget-for-one", join({"budgets.", budget.name}),
+            join({"one call may take ", std::to_string(most), " of ", std::to_string(budget.max), " units"}));
+    if (o.scope == Scope::fleet && config_.fleet) fleet(b, *config_.fleet, found);
     if (!o.enabled)
-      found("not-enforced", "enabled", "it is switched off");
+      found("not-enforced", "enabled", "the bulkhead is not enabled");
     else if (o.shadow)
-      found("not-enforced", "shadow", "it only watches");
+      found("not-enforced", "shadow", "the bulkhead is in shadow mode and rejects nothing");
   }
 
   template <class Found>
@@ -157,7 +194,7 @@ class Linter {
     const BulkheadOptions& o = b.options;
     if (o.max_queue == 0) return;
     if (o.max_wait == wait_forever)
-      return found("queue-without-timeout", "max_queue", "calls may wait in line for ever");
+      return found("queue-without-timeout", "max_queue", "calls may wait in the queue forever");
     const std::uint64_t places = places_of(b);
     if (b.typical_latency > nanoseconds(0)) {
       const double wait = static_cast<double>(o.max_queue) * static_cast<double>(b.typical_latency.count()) /
@@ -167,25 +204,50 @@ class Linter {
           static_cast<std::uint64_t>(static_cast<double>(o.max_wait.count()) * static_cast<double>(places) /
                                      static_cast<double>(b.typical_latency.count()));
       return found("queue-too-deep", "max_queue",
-                   join({std::to_string(o.max_queue), " in line x ", show_duration(b.typical_latency), " / ",
-                         std::to_string(places), " places = ", rounded(wait),
-                         " until the last has a place, but max_wait is ", show_duration(o.max_wait),
+                   join({std::to_string(o.max_queue), " waiting x ", show_duration(b.typical_latency), " / ",
+                         std::to_string(places), " concurrent = ", rounded(wait),
+                         " until the last is admitted, but max_wait is ", show_duration(o.max_wait),
                          "; at most ", std::to_string(fits), " can be served in time"}));
     }
-    // Nobody said how long a call takes: then only what no call can be is wrong.
+    // The duration of a call is unknown: warn only if no real call could be fast enough.
     const double latency =
         static_cast<double>(o.max_wait.count()) * static_cast<double>(places) / o.max_queue;
     if (latency < static_cast<double>(kFastCall.count()))
       found("queue-too-deep", "max_queue",
-            join({"the last of ", std::to_string(o.max_queue), " in line gets a place within ",
+            join({"the last of ", std::to_string(o.max_queue), " waiting calls is admitted within ",
                   show_duration(o.max_wait), " only if calls take less than ", rounded(latency)}));
+  }
+
+  template <class Found>
+  static void fleet(const BulkheadConfig& b, const FleetSettings& f, const Found& found) {
+    const BulkheadOptions& o = b.options;
+    const double latency = static_cast<double>(b.typical_latency.count()) * 1e-9;
+    const bool store_could = o.max_queue > 0 && latency > 0 && 2 * o.max_concurrent / latency <= 10'000;
+    if (f.mode == FleetMode::block && store_could)
+      found("fleet-block", "scope",
+            join({"at most 2 x ", std::to_string(o.max_concurrent), " / ", show_duration(b.typical_latency),
+                  " = ", std::to_string(static_cast<std::uint64_t>(2 * o.max_concurrent / latency)),
+                  " requests per second"}));
+    const bool direct = f.mode == FleetMode::direct || (f.mode == FleetMode::automatic && store_could);
+    const bool waits =
+        o.max_queue > 0 && b.typical_latency.count() > 0 && o.max_wait / 4 >= b.typical_latency;
+    if (!direct && !waits && o.max_concurrent < std::uint64_t{5} * f.replicas)
+      found("fleet-thin", "max_concurrent",
+            join({std::to_string(o.max_concurrent), " for ", std::to_string(f.replicas), " processes"}));
   }
 
   template <class Found>
   void timeouts(const BulkheadConfig& b, const Found& found) {
     const BulkheadOptions& o = b.options;
-    if (b.caller_timeout == wait_forever || o.execution_timeout == wait_forever) return;
+    if (b.caller_timeout == wait_forever) return;
     const nanoseconds wait = o.max_queue == 0 ? nanoseconds(0) : o.max_wait;
+    if (o.execution_timeout == wait_forever) {  // another rule asks for one; the wait alone may be too long
+      if (wait != wait_forever && wait >= b.caller_timeout)
+        found("timeout-not-shorter", "caller_timeout",
+              join({"max_wait ", show_duration(wait), " alone is not below caller_timeout ",
+                    show_duration(b.caller_timeout)}));
+      return;
+    }
     if (wait == wait_forever || wait + o.execution_timeout >= b.caller_timeout)
       found(
           "timeout-not-shorter", "caller_timeout",
@@ -206,7 +268,7 @@ class Linter {
   }
 
   void sizes() {
-    std::map<std::string, std::vector<const BulkheadConfig*>> by_group;  // "" for those in none
+    std::map<std::string, std::vector<const BulkheadConfig*>> by_group;  // "": no group
     for (const BulkheadConfig& b : config_.bulkheads) by_group[b.group].push_back(&b);
     for (const auto& [group, members] : by_group) {
       if (members.size() < 3) continue;
@@ -233,8 +295,8 @@ class Linter {
   void one_for_all() {
     if (config_.bulkheads.size() != 1 || !config_.tenants.empty()) return;
     const BulkheadConfig& only = config_.bulkheads.front();
-    warn("one-for-all", "bulkheads." + only.options.name,
-         "it is the only bulkhead: everything goes through it", only.lint_allow);
+    warn("one-for-all", "bulkheads." + only.options.name, "it is the only bulkhead: all calls share it",
+         only.lint_allow);
   }
 
   struct User {
@@ -242,7 +304,7 @@ class Linter {
     std::uint64_t units;
   };
 
-  // Who uses a resource: bulkheads, groups as a whole, and sets of tenants.
+  // The users of a resource: bulkheads, groups as a whole, and sets of tenants.
   std::vector<User> users(const ResourceConfig& r, std::uint64_t& compartments, bool& threads) const {
     std::vector<User> users;
     for (const GroupConfig& g : config_.groups)
@@ -275,10 +337,10 @@ class Linter {
     }
     const bool one_group =
         std::ranges::any_of(config_.groups, [&](const GroupConfig& g) { return g.resource == r.name; });
-    if (!one_group && compartments > 1 && r.capacity / compartments < kFewestPlaces)
+    if (!one_group && compartments > 1 && r.capacity / compartments < kMinConcurrent)
       warn("too-many-bulkheads", path,
            join({std::to_string(compartments), " bulkheads share ", std::to_string(r.capacity), " ",
-                 word(r.kind), ": fewer than ", std::to_string(kFewestPlaces), " each"}),
+                 word(r.kind), ": fewer than ", std::to_string(kMinConcurrent), " each"}),
            r.lint_allow);
     if (sum > r.capacity)
       warn("over-capacity", path + ".capacity",
@@ -287,14 +349,14 @@ class Linter {
     else if (static_cast<double>(sum) > (1 - kBuffer) * r.capacity)
       warn("no-buffer", path + ".capacity",
            join({terms, " = ", std::to_string(sum), " of ", std::to_string(r.capacity), " ", word(r.kind),
-                 ": less than a tenth is left"}),
+                 ": less than 10 % is left"}),
            r.lint_allow);
     const bool knows_threads = std::ranges::any_of(
         config_.resources, [](const ResourceConfig& o) { return o.kind == ResourceConfig::Kind::threads; });
     if (r.kind == ResourceConfig::Kind::connections && compartments > 1 && !threads && !knows_threads)
       warn("threads-not-isolated", path,
            join({std::to_string(compartments),
-                 " bulkheads share out its connections, but all run on their callers' threads"}),
+                 " bulkheads share its connections, but all run on the threads of their callers"}),
            r.lint_allow);
   }
 
@@ -326,7 +388,7 @@ class Linter {
   }
 
   const Config& config_;
-  std::vector<Problem> found_;
+  std::vector<ConfigProblem> found_;
 };
 
 }  // namespace
@@ -341,6 +403,6 @@ const Rule* find_rule(std::string_view name) {
 
 }  // namespace config
 
-std::vector<Problem> lint(const Config& config) { return config::Linter(config).run(); }
+std::vector<ConfigProblem> lint(const Config& config) { return config::Linter(config).run(); }
 
 }  // namespace bulkhead

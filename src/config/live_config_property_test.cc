@@ -67,7 +67,7 @@ RC_GTEST_PROP(LiveConfigProperty, TheRegistryIsTheLastGoodFilePlusTheOverridesTh
   ManualClock clock;
   Registry registry({.clock = &clock});
   ConfigText disk;
-  LiveConfig live(registry, {.read = [&] { return disk; }});
+  LiveConfig live(registry, {.read = [&] { return disk; }, .ends_overrides = false});
   Model model;
   bool bad = false;
   std::vector<Call> calls;  // in flight meanwhile

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bulkhead/manual_clock.h"
@@ -41,7 +44,7 @@ class LiveConfigTest : public testing::Test {
     c.tenants.push_back({.each = bulkhead("orders", 2, 1), .max_tenants = 10});
     return c;
   }
-  static std::vector<std::string> text_of(const Plan& plan) {
+  static std::vector<std::string> text_of(const ConfigPlan& plan) {
     std::vector<std::string> lines;
     for (const PlanLine& line : plan.lines) lines.push_back(to_text(line));
     return lines;
@@ -60,7 +63,7 @@ class LiveConfigTest : public testing::Test {
   ManualClock clock;
   Registry registry{{.clock = &clock}};
   ConfigText disk = as_text(shop());
-  LiveConfig live{registry, {.file = "shop.yaml", .read = [this] { return disk; }}};
+  LiveConfig live{registry, {.file = "shop.yaml", .read = [this] { return disk; }, .ends_overrides = false}};
 };
 
 TEST_F(LiveConfigTest, TheFirstFileMakesEverything) {
@@ -196,6 +199,52 @@ TEST_F(LiveConfigTest, WhatNeedsARestartStaysAndIsTold) {
   EXPECT_THAT(live.status().needs_restart, IsEmpty());
 }
 
+TEST_F(LiveConfigTest, BudgetsChangeWithTheFileAndByOverrides) {
+  Config c = shop();
+  c.bulkheads[0].options.budgets = {{.name = "tokens", .max = 100, .per_call_max = 50}};
+  disk = as_text(c);
+  live.reload("start");
+  const auto budget = [&](std::size_t i = 0) { return registry.get("db")->snapshot().budgets.at(i); };
+  EXPECT_EQ(budget().max, 100u);
+  auto call = registry.get("db")->acquire({.costs = {{"tokens", 50}}});
+
+  c.bulkheads[0].options.budgets = {{.name = "tokens", .max = 200, .per_call_max = 60},
+                                    {.name = "bytes", .max = 7}};
+  EXPECT_THAT(
+      text_of(plan(live.running(), c)),
+      ElementsAre("~ bulkheads.db.budgets.tokens.max: 100 -> 200",
+                  "~ bulkheads.db.budgets.tokens.per_call_max: 50 -> 60", "+ bulkheads.db.budgets.bytes"));
+  disk = as_text(c);
+  EXPECT_EQ(live.reload("watch").outcome, Outcome::applied);
+  EXPECT_EQ(budget().max, 200u);
+  EXPECT_EQ(budget().in_use, 50u) << "the same budget";
+  EXPECT_EQ(budget(1).name, "bytes");
+
+  const auto set = [&](std::string setting, std::string value) {
+    return live.set(OverrideRequest{.value = std::move(value),
+                                    .ttl = 10min,
+                                    .reason = "incident",
+                                    .actor = "ann",
+                                    .bulkhead = "db",
+                                    .setting = std::move(setting)});
+  };
+  EXPECT_THAT(set("budgets.tokens.max", "90"), IsEmpty());
+  EXPECT_EQ(budget().max, 90u);
+  EXPECT_EQ(live.overrides().at(0).replaced, "200");
+  EXPECT_THAT(set("budgets.tokens.max", "10"), testing::SizeIs(1)) << "below per_call_max";
+  EXPECT_THAT(set("budgets.token.max", "10").at(0).message, "there is no budget \"token\"");
+  EXPECT_THAT(set("budgets.tokens.scope", "host").at(0).message, "needs a restart");
+  EXPECT_EQ(budget().max, 90u);
+  clock.advance(11min);
+  EXPECT_EQ(live.expire(), 1u);
+  EXPECT_EQ(budget().max, 200u);
+
+  c.bulkheads[0].options.budgets.clear();
+  disk = as_text(c);
+  EXPECT_EQ(live.reload("watch").outcome, Outcome::applied);
+  EXPECT_TRUE(registry.get("db")->snapshot().budgets.empty());
+}
+
 TEST_F(LiveConfigTest, AnOverrideStandsAboveTheFileForItsTime) {
   live.reload("start");
   EXPECT_THAT(live.set(to("40")), IsEmpty());
@@ -273,7 +322,7 @@ TEST_F(LiveConfigTest, AnOverrideThatNoLongerFitsIsDropped) {
 TEST_F(LiveConfigTest, SaysWhyAnOverrideCannotBe) {
   live.reload("start");
   const auto why = [&](OverrideRequest r) {
-    const std::vector<Problem> problems = live.set(r);
+    const std::vector<ConfigProblem> problems = live.set(r);
     return problems.empty() ? "" : problems[0].message + " / " + problems[0].hint;
   };
   EXPECT_EQ(why(to("0")), "0 is out of range / give 1 to 268435455");
@@ -316,10 +365,10 @@ TEST_F(LiveConfigTest, AnOverrideIsNotBlamedForWhatAwaitsARestart) {
 
 TEST_F(LiveConfigTest, KeepsTheLastEventsAndTellsThemAsTheyCome) {
   std::vector<std::string> told;
-  LiveConfig brief(registry,
-                   {.read = [this] { return disk; },
-                    .max_events = 3,
-                    .on_event = [&](const ConfigEvent& e) { told.emplace_back(to_string(e.kind)); }});
+  Registry other{{.clock = &clock}};
+  LiveConfig brief(other, {.read = [this] { return disk; },
+                           .max_events = 3,
+                           .on_event = [&](const ConfigEvent& e) { told.emplace_back(to_string(e.kind)); }});
   brief.reload();
   for (const char* value : {"11", "12", "13"}) brief.set(to(value));
   EXPECT_THAT(told, ElementsAre("reload", "set", "set", "set"));
@@ -327,6 +376,145 @@ TEST_F(LiveConfigTest, KeepsTheLastEventsAndTellsThemAsTheyCome) {
   EXPECT_EQ(brief.events().front().id, 2u);
   EXPECT_EQ(brief.events(3).size(), 1u);
   EXPECT_THAT(text_of(brief.preview()), IsEmpty());  // overrides are no difference to the file
+}
+
+TEST_F(LiveConfigTest, AnOverrideOfOneSettingKeepsThatOfAnother) {
+  live.reload("start");
+  ASSERT_THAT(live.set(to("5")), IsEmpty());
+  ASSERT_THAT(live.set(to("7", "bulkheads.db.max_queue")), IsEmpty());
+  EXPECT_EQ(limit("db"), 5u);
+  EXPECT_EQ(registry.get("db")->options().max_queue, 7u);
+  EXPECT_EQ(live.overrides("db").size(), 2u);
+  EXPECT_EQ(live.revert_all("db", "ann"), 2u);
+  EXPECT_EQ(limit("db"), 10u);
+  EXPECT_EQ(registry.get("db")->options().max_queue, 20u);
+}
+
+TEST_F(LiveConfigTest, SeveralAreSetTogetherOrNotAtAll) {
+  live.reload("start");
+  // The guarantee fits only beside the larger total.
+  EXPECT_FALSE(live.set({to("110", "groups.pg.total"), to("0", "bulkheads.db.max_concurrent")}).empty());
+  EXPECT_EQ(registry.find_group("pg")->total(), 100u);
+  EXPECT_THAT(live.overrides(), IsEmpty());
+  EXPECT_THAT(live.set({to("110", "groups.pg.total"), to("4")}), IsEmpty());
+  EXPECT_EQ(registry.find_group("pg")->total(), 110u);
+  EXPECT_EQ(limit("db"), 4u);
+}
+
+TEST_F(LiveConfigTest, OneThatDoesNotFitWithoutAnotherEndsWithItAndKeepsNoneFromEnding) {
+  Config c = shop();
+  c.bulkheads[2].guaranteed = {.units = 60};
+  c.bulkheads[3].guaranteed = {.units = 40};
+  disk = as_text(c);
+  live.reload("start");
+  OverrideRequest longer = to("90", "bulkheads.checkout.guaranteed");
+  longer.ttl = 1h;
+  ASSERT_THAT(live.set(to("130", "groups.pg.total")), IsEmpty());
+  ASSERT_THAT(live.set(longer), IsEmpty());  // 130 in all, which 100 cannot give
+  ASSERT_THAT(live.set(to("3")), IsEmpty());
+  clock.advance(10min);
+  EXPECT_EQ(live.expire(), 2u);
+  EXPECT_EQ(limit("db"), 10u);
+  EXPECT_EQ(registry.find_group("pg")->total(), 100u);
+  EXPECT_THAT(live.overrides(), IsEmpty());
+  EXPECT_THAT(live.events().back().text, HasSubstr("does not fit any more"));
+  EXPECT_EQ(live.events().back().kind, Kind::dropped);
+}
+
+TEST_F(LiveConfigTest, BulkheadsOfTheCodeAndTenantsCanBeOverriddenToo) {
+  live.reload("start");
+  registry.add({.options = {.name = "made.in.code", .max_concurrent = 6}});
+  OverrideRequest r{.value = "2", .ttl = 10min, .reason = "sale", .actor = "ann"};
+  r.bulkhead = "made.in.code";
+  r.setting = "max_concurrent";
+  ASSERT_THAT(live.set(r), IsEmpty());
+  (void)registry.tenant("orders", "acme");
+  r.bulkhead = "orders/acme";
+  r.value = "1";
+  ASSERT_THAT(live.set(r), IsEmpty());
+  EXPECT_EQ(limit("made.in.code"), 2u);
+  EXPECT_EQ(limit("orders/acme"), 1u);
+  disk = as_text([] {
+    Config c = shop();
+    c.bulkheads[0].options.max_queue = 21;
+    return c;
+  }());
+  ASSERT_TRUE(live.reload("watch").ok());
+  EXPECT_EQ(limit("made.in.code"), 2u);
+  r.value = "0";
+  EXPECT_FALSE(live.set(r).empty());
+  r.setting = "guaranteed";
+  r.value = "3";
+  EXPECT_FALSE(live.set(r).empty());
+  registry.remove("made.in.code");
+  EXPECT_EQ(live.overrides().size(), 1u);  // what is not in force is not listed
+  clock.advance(10min);
+  EXPECT_EQ(live.expire(), 1u);
+  EXPECT_EQ(limit("orders/acme"), 2u);
+  EXPECT_THAT(kinds(), testing::Contains(Kind::dropped));
+}
+
+TEST_F(LiveConfigTest, OverridesEndOnTimeByThemselves) {
+  Registry other{{.clock = &clock}};
+  std::atomic<int> ended{0};
+  LiveConfig alone(other, {.read = [this] { return disk; }});
+  const ConfigSubscription subscription = alone.subscribe([&](const ConfigEvent& e) {
+    if (e.kind == Kind::expired) ++ended;
+  });
+  alone.reload();
+  ASSERT_THAT(alone.set(to("3")), IsEmpty());
+  EXPECT_EQ(other.get("db")->options().max_concurrent, 3u);
+  clock.advance(10min);
+  while (ended == 0) std::this_thread::yield();
+  EXPECT_EQ(other.get("db")->options().max_concurrent, 10u);
+  EXPECT_THAT(alone.overrides(), IsEmpty());
+}
+
+// They used to wait for themselves.
+TEST_F(LiveConfigTest, AChangeFromInsideAChangeIsRefused) {
+  std::vector<std::string> told;
+  Registry other{{.clock = &clock}};
+  LiveConfig* inner = nullptr;
+  LiveConfig alone(other, {.read = [&] {
+                     for (const ConfigProblem& p : inner->set(to("3"))) told.push_back(p.message);
+                     EXPECT_FALSE(inner->reload("read").ok());
+                     EXPECT_FALSE(inner->revert("bulkheads.db.max_concurrent"));
+                     return disk;
+                   }});
+  inner = &alone;
+  EXPECT_TRUE(alone.reload().ok());
+  EXPECT_THAT(told, ElementsAre(HasSubstr("from inside a change")));
+}
+
+TEST_F(LiveConfigTest, ARegistryFollowsOneFile) {
+  EXPECT_THROW(LiveConfig(registry, {}), std::invalid_argument);
+  EXPECT_EQ(registry.live_config(), &live);
+}
+
+TEST_F(LiveConfigTest, BulkheadsOfTheFileGetHooksAndAJudgeFromTheCode) {
+  int admitted = 0, judged = 0;
+  registry.attach("db", {.hooks = {.on_admit = [&](const Event&) { ++admitted; }},
+                         .judge = [&](const std::exception_ptr&) -> Opinion {
+                           ++judged;
+                           return bulkhead::Outcome::ignored;
+                         }});
+  registry.attach("orders", {.hooks = {.on_admit = [&](const Event&) { ++admitted; }}});
+  live.reload("start");
+  EXPECT_THROW((void)registry.get("db")->execute([]() -> int { throw std::runtime_error("x"); }),
+               std::runtime_error);
+  EXPECT_EQ(admitted, 1);
+  EXPECT_EQ(judged, 1);
+  (void)(*registry.tenant("orders", "acme"))->execute([] {});
+  EXPECT_EQ(admitted, 2);
+  Config c = shop();
+  c.bulkheads[0].options.max_queue = 21;  // a reload keeps them
+  disk = as_text(c);
+  ASSERT_TRUE(live.reload("watch").ok());
+  (void)registry.get("db")->execute([] {});
+  EXPECT_EQ(admitted, 3);
+  EXPECT_TRUE(registry.get("db")->options().hooks.on_admit);
+  EXPECT_THROW(registry.attach("api", {}), std::invalid_argument);     // lives
+  EXPECT_THROW(registry.attach("orders", {}), std::invalid_argument);  // lives
 }
 
 }  // namespace

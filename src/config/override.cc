@@ -15,18 +15,18 @@ namespace {
 using base::join;
 
 Read<Value> wrong(std::string message, std::string hint = "") {
-  return std::unexpected(Complaint{std::move(message), std::move(hint)});
+  return Unexpected(Complaint{std::move(message), std::move(hint)});
 }
 
 template <class T>
 Read<Value> as_value(Read<T> read, T Value::* member) {
-  if (!read) return std::unexpected(std::move(read.error()));
+  if (!read) return Unexpected(std::move(read.error()));
   Value value;
   value.*member = std::move(*read);
   return value;
 }
 
-Read<Value> within(const Row& row, Read<Value> value, double number, std::string_view text) {
+Read<Value> within(const SettingRow& row, Read<Value> value, double number, std::string_view text) {
   if (!value) return value;
   const bool low = row.above ? number > row.low : number >= row.low;
   const bool high = row.below ? number < row.high : number <= row.high;
@@ -36,7 +36,7 @@ Read<Value> within(const Row& row, Read<Value> value, double number, std::string
 
 enum class When : std::uint8_t { running, starting };
 
-Read<Value> read(const Row& row, std::string_view text, When when) {
+Read<Value> read(const SettingRow& row, std::string_view text, When when) {
   const Node node{.kind = Node::Kind::scalar, .text = std::string(text)};
   switch (row.kind) {
     case Kind::count:
@@ -72,9 +72,9 @@ Read<Value> read(const Row& row, std::string_view text, When when) {
 }
 
 // The row of that name, and the struct it is about.
-const Row* find(const Section& section, std::string_view name, void*& target) {
+const SettingRow* find(const Section& section, std::string_view name, void*& target) {
   for (const Section* s = &section; s; s = s->base) {
-    for (const Row& row : s->rows)
+    for (const SettingRow& row : s->rows)
       if (row.name == name) return &row;
     if (s->base) target = s->to_base(target);
   }
@@ -91,15 +91,15 @@ std::string_view take_part(std::string_view& path) {
 // The bulkhead, group or set of tenants that a path begins with; its section.
 Read<const Section*> find_thing(Config& config, std::string_view map, std::string_view name, void*& target) {
   std::vector<std::string> names;
-  const Row* const row = find_row(root_section(), map);
+  const SettingRow* const row = find_row(root_section(), map);
   row->access.each(&config, [&](std::string_view each, const void* one) {
     names.emplace_back(each);
     if (each == name) target = const_cast<void*>(one);  // config is not const
   });
   if (target) return row->section;
   const std::string nearest = base::suggest(name, names);
-  return std::unexpected(Complaint{join({"there is no ", row->section->name, " ", quoted(name)}),
-                                   nearest.empty() ? "" : join({"did you mean ", nearest, "?"})});
+  return Unexpected(Complaint{join({"there is no ", row->section->name, " ", quoted(name)}),
+                              nearest.empty() ? "" : join({"did you mean ", nearest, "?"})});
 }
 
 Read<Value> set(Config& config, std::string_view path, std::string_view text, When when) {
@@ -110,31 +110,44 @@ Read<Value> set(Config& config, std::string_view path, std::string_view text, Wh
   if (map == "bulkheads" || map == "groups" || map == "tenants" || (starting && map == "resources")) {
     const std::string_view name = take_part(path);
     auto found = find_thing(config, map, name, target);
-    if (!found) return std::unexpected(std::move(found.error()));
+    if (!found) return Unexpected(std::move(found.error()));
     section = *found;
     const BulkheadConfig* const bulkhead = map == "bulkheads" ? config.find(name) : nullptr;
     if (!starting && bulkhead && !bulkhead->group.empty() && fixed_in_group(path))
       return wrong("of a member of a group needs a restart", "change it in the file");
   } else if (starting && map == "control") {
-    const Row* const row = find_row(root_section(), map);
+    const SettingRow* const row = find_row(root_section(), map);
     target = row->access.enter(&config);
     section = row->section;
   } else {
     return wrong("cannot be overridden",
                  "give a setting of bulkheads, groups or tenants, as bulkheads.db.max_queue");
   }
-  const Row* row = nullptr;
+  const SettingRow* row = nullptr;
   for (;;) {
     const std::string_view part = take_part(path);
     row = find(*section, part, target);
     if (!row) {
       std::vector<std::string> known;
-      for (const Row* r : rows_of(*section)) known.emplace_back(r->name);
+      for (const SettingRow* r : rows_of(*section)) known.emplace_back(r->name);
       const std::string nearest = base::suggest(part, known);
       return wrong(join({"there is no setting ", quoted(part)}),
                    nearest.empty() ? "bulkhead explain lists them" : join({"did you mean ", nearest, "?"}));
     }
     if (!starting && !row->live) return wrong("needs a restart", "change it in the file");
+    if (row->kind == Kind::map && !path.empty()) {
+      const std::string_view name = take_part(path);
+      bool found = false;
+      row->access.each(target, [&](std::string_view each, const void*) { found |= each == name; });
+      if (!found)
+        return wrong(join({"there is no ", row->section->name, " ", quoted(name)}), "add it in the file");
+      target = row->access.add(target, name);
+      section = row->section;
+      if (path.empty())
+        return wrong("cannot be changed as a whole",
+                     join({"give one of its settings, as ", part, ".", name, ".max"}));
+      continue;
+    }
     if (row->kind != Kind::section || path.empty()) break;
     if (!row->access.look(target)) return wrong(join({"there is no ", part}), "add it in the file");
     target = row->access.enter(target);
@@ -146,7 +159,7 @@ Read<Value> set(Config& config, std::string_view path, std::string_view text, Wh
   return value;
 }
 
-std::vector<Problem> problems_of(std::string_view path, Read<Value> done) {
+std::vector<ConfigProblem> problems_of(std::string_view path, Read<Value> done) {
   if (done) return {};
   return {{.path = std::string(path),
            .message = std::move(done.error().message),
@@ -155,16 +168,16 @@ std::vector<Problem> problems_of(std::string_view path, Read<Value> done) {
 
 }  // namespace
 
-std::vector<Problem> set_value(Config& config, std::string_view path, std::string_view value) {
+std::vector<ConfigProblem> set_value(Config& config, std::string_view path, std::string_view value) {
   return problems_of(path, set(config, path, value, When::running));
 }
 
-std::vector<Problem> give_value(Config& config, std::string_view path, std::string_view value) {
+std::vector<ConfigProblem> give_value(Config& config, std::string_view path, std::string_view value) {
   return problems_of(path, set(config, path, value, When::starting));
 }
 
-std::vector<Problem> check_all(const Config& config) {
-  std::vector<Problem> problems;
+std::vector<ConfigProblem> check_all(const Config& config) {
+  std::vector<ConfigProblem> problems;
   check(config, {.broken = [](std::string_view) { return false; },
                  .complain =
                      [&](std::string path, std::string message, std::string hint) {

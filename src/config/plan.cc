@@ -1,4 +1,3 @@
-#include <charconv>
 #include <set>
 
 #include "base/text.h"
@@ -15,13 +14,7 @@ using What = PlanLine::What;
 // "20" and "10", "50%" and "40%"; what cannot be compared may be smaller.
 bool is_smaller(std::string_view now, std::string_view before) {
   double a = 0, b = 0;
-  const auto [a_end, a_error] = std::from_chars(now.data(), now.data() + now.size(), a);
-  const auto [b_end, b_error] = std::from_chars(before.data(), before.data() + before.size(), b);
-  const auto rest = [](const char* end, std::string_view text) {
-    return text.substr(static_cast<std::size_t>(end - text.data()));
-  };
-  if (a_error != std::errc() || b_error != std::errc() || rest(a_end, now) != rest(b_end, before))
-    return true;
+  if (!base::take_decimal(now, a) || !base::take_decimal(before, b) || now != before) return true;
   return a < b;
 }
 
@@ -30,7 +23,14 @@ bool is_size(std::string_view setting) {
                                          "max_tenants",    "adaptive.ceiling"};
   for (const std::string_view size : kSizes)
     if (setting == size) return true;
-  return false;
+  return setting.starts_with("budgets.") && setting.ends_with(".max");
+}
+
+// "bulkheads.db.budgets.tokens" of a setting of that budget: an entry that is added or removed as a whole. Else nothing.
+std::string_view part_of(std::string_view path) {
+  constexpr std::string_view kBudgets = ".budgets.";
+  const std::size_t at = path.find(kBudgets);
+  return at == path.npos ? "" : path.substr(0, path.find('.', at + kBudgets.size()));
 }
 
 // Of "bulkheads.db.breaker.open_for": breaker.open_for.
@@ -55,16 +55,19 @@ constexpr std::string_view text_of(Effect effect) {
 
 }  // namespace
 
-Plan plan(const Config& running, const Config& wanted) {
-  Plan plan;
+ConfigPlan plan(const Config& running, const Config& wanted) {
+  ConfigPlan plan;
   const std::vector<Setting> old_list = settings(running), new_list = settings(wanted);
   config::Values old;
   std::set<std::string_view> old_things, new_things;
   for (const Setting& s : old_list) {
     old.emplace(s.path, s);
-    old_things.insert(config::thing_of(s.path));
+    for (const std::string_view thing : {config::thing_of(s.path), part_of(s.path)}) old_things.insert(thing);
   }
-  for (const Setting& s : new_list) new_things.insert(config::thing_of(s.path));
+  for (const Setting& s : new_list)
+    for (const std::string_view thing : {config::thing_of(s.path), part_of(s.path)}) new_things.insert(thing);
+  old_things.insert("");
+  new_things.insert("");
 
   std::set<std::string_view> told;
   for (const Setting& s : new_list) {
@@ -72,6 +75,11 @@ Plan plan(const Config& running, const Config& wanted) {
     if (!old_things.contains(thing)) {
       if (told.insert(thing).second)
         plan.lines.push_back({What::added, Effect::live, std::string(thing), "", "", wanted.where(thing)});
+      continue;
+    }
+    if (const std::string_view part = part_of(s.path); !old_things.contains(part)) {
+      if (told.insert(part).second)
+        plan.lines.push_back({What::added, Effect::live, std::string(part), "", "", wanted.where(part)});
       continue;
     }
     const auto before = old.find(s.path);
@@ -85,7 +93,8 @@ Plan plan(const Config& running, const Config& wanted) {
     }
   }
   for (const Setting& s : old_list) {
-    const std::string_view thing = config::thing_of(s.path);
+    std::string_view thing = config::thing_of(s.path);
+    if (new_things.contains(thing)) thing = part_of(s.path);
     if (new_things.contains(thing) || !told.insert(thing).second) continue;
     const bool drains = !thing.starts_with("types.") && !thing.starts_with("resources.");
     plan.lines.push_back(
@@ -94,7 +103,7 @@ Plan plan(const Config& running, const Config& wanted) {
   return plan;
 }
 
-std::vector<PlanLine> Plan::needing_restart() const {
+std::vector<PlanLine> ConfigPlan::needing_restart() const {
   std::vector<PlanLine> some;
   for (const PlanLine& line : lines)
     if (line.effect == Effect::needs_restart) some.push_back(line);
@@ -111,7 +120,7 @@ std::string to_text(const PlanLine& line) {
   return line.effect == Effect::live ? text : join({text, " (", text_of(line.effect), ")"});
 }
 
-std::string to_text(const Plan& plan) {
+std::string to_text(const ConfigPlan& plan) {
   if (plan.empty()) return "no changes\n";
   std::string text;
   for (const PlanLine& line : plan.lines) text += to_text(line) + "\n";

@@ -14,7 +14,7 @@ std::string list(std::span<const std::string> items) {
   return text + "]";
 }
 
-std::string show_bound(const Row& row, double bound) {
+std::string show_bound(const SettingRow& row, double bound) {
   switch (row.kind) {
     case Kind::duration:
       return show_duration(std::chrono::nanoseconds(static_cast<std::int64_t>(bound)));
@@ -28,7 +28,7 @@ std::string show_bound(const Row& row, double bound) {
 }
 
 void collect(std::vector<PathRow>& rows, const std::string& prefix, const Section& section) {
-  for (const Row* row : rows_of(section)) {
+  for (const SettingRow* row : rows_of(section)) {
     const std::string path = prefix.empty() ? std::string(row->name) : base::join({prefix, ".", row->name});
     rows.push_back({path, row, &section});
     if (row->kind == Kind::section) collect(rows, path, *row->section);
@@ -38,7 +38,7 @@ void collect(std::vector<PathRow>& rows, const std::string& prefix, const Sectio
 
 }  // namespace
 
-std::string show(const Row& row, const Value& value) {
+std::string show(const SettingRow& row, const Value& value) {
   std::vector<std::string> items;
   switch (row.kind) {
     case Kind::count:
@@ -76,9 +76,9 @@ std::string show(const Row& row, const Value& value) {
   return "";
 }
 
-std::string bounds(const Row& row) {
+std::string bounds(const SettingRow& row) {
   if (row.low == row.high) return row.high == 0 ? "" : show_bound(row, row.high);
-  if (row.kind == Kind::duration && row.high == kLongest) {  // nobody needs to be told of 31 days
+  if (row.kind == Kind::duration && row.high == kLongest) {  // the upper bound is not worth mentioning
     if (row.low == 0) return row.above ? "more than 0s" : "0s or more";
     return show_bound(row, row.low) + " or more";
   }
@@ -87,16 +87,16 @@ std::string bounds(const Row& row) {
                      show_bound(row, row.high)});
 }
 
-std::string most(const Row& row) {
+std::string most(const SettingRow& row) {
   const bool told = bounds(row).ends_with(show_bound(row, row.high));
   return told ? bounds(row) : "at most " + show_bound(row, row.high);
 }
 
-std::string standard(const Row& row, const Section& section) {
+std::string standard(const SettingRow& row, const Section& section) {
   if (row.required || row.kind == Kind::map) return "";
   if (row.kind == Kind::section) return row.optional ? "none" : "";
   const auto has = [&row](const Section& one) {
-    return std::ranges::any_of(one.rows, [&row](const Row& r) { return &r == &row; });
+    return std::ranges::any_of(one.rows, [&row](const SettingRow& r) { return &r == &row; });
   };
   const Section* owner = &section;
   while (owner->base && !has(*owner)) owner = owner->base;
@@ -105,23 +105,25 @@ std::string standard(const Row& row, const Section& section) {
   return show(row, value);
 }
 
-std::vector<const Row*> rows_of(const Section& section) {
-  std::vector<const Row*> rows;
+std::vector<const SettingRow*> rows_of(const Section& section) {
+  std::vector<const SettingRow*> rows;
   for (const Section* s = &section; s; s = s->base)
-    for (const Row& row : s->rows) rows.push_back(&row);
+    for (const SettingRow& row : s->rows) rows.push_back(&row);
   return rows;
 }
 
-const Row* find_row(const Section& section, std::string_view name) {
+const SettingRow* find_row(const Section& section, std::string_view name) {
   for (const Section* s = &section; s; s = s->base)
-    for (const Row& row : s->rows)
+    for (const SettingRow& row : s->rows)
       if (row.name == name) return &row;
   return nullptr;
 }
 
-std::vector<PathRow> all_rows() {
+std::vector<PathRow> all_rows() { return all_rows(root_section()); }
+
+std::vector<PathRow> all_rows(const Section& root) {
   std::vector<PathRow> rows;
-  collect(rows, "", root_section());
+  collect(rows, "", root);
   return rows;
 }
 

@@ -16,8 +16,16 @@ void* to_base(const Section& section, const void* target) {
 // Makes the settings in `now` those in `old`: all of them, or those that are not live.
 void copy(const Section& section, const void* old, void* now, bool all) {
   for (const Section* s = &section; s; s = s->base) {
-    for (const Row& row : s->rows) {
+    for (const SettingRow& row : s->rows) {
       const bool taken = all || !row.live;
+      if (row.kind == Kind::map) {  // entries that both have; those of one alone are live
+        row.access.each(old, [&](std::string_view name, const void* was) {
+          bool both = false;
+          row.access.each(now, [&](std::string_view other, const void*) { both |= other == name; });
+          if (both || taken) copy(*row.section, was, row.access.add(now, name), taken);
+        });
+        continue;
+      }
       if (row.kind != Kind::section) {
         if (taken) row.access.set(now, row.access.get(old));
         continue;
@@ -92,7 +100,7 @@ Values values_of(const Config& config) {
 std::string_view thing_of(std::string_view path) noexcept {
   const std::size_t dot = path.find('.');
   if (dot == path.npos) return "";
-  const Row* const row = find_row(root_section(), path.substr(0, dot));
+  const SettingRow* const row = find_row(root_section(), path.substr(0, dot));
   if (!row || row->kind != Kind::map) return "";
   return path.substr(0, path.find('.', dot + 1));
 }

@@ -1,9 +1,9 @@
-// settings.h - the table of all settings: what may stand in a file, where, with which unit and bounds, what it means.
+// settings.h - the table of all settings: path, kind, unit, bounds and meaning of everything that a file may contain.
 //
-//   for (const Row& row : bulkhead_section().rows) print(row.name, row.says);
+//   for (const PathRow& r : all_rows()) print(r.path, r.row->says);
 //
-// Everything else comes from it: what decode() checks, what `bulkhead explain` says, the JSON Schema,
-// docs/formats/config.md. A default is not written here: it is what the option structs begin with.
+// decode(), `bulkhead explain`, the JSON Schema and docs/formats/config.md are made from it. The table contains no defaults:
+// they are those of the option structs.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,18 @@ enum class Kind : std::uint8_t {
   part,      // 50%, 5
   duration,  // 250ms
   size,      // 64KiB
-  word,      // one of Row::words
+  word,      // one of SettingRow::words
   flag,      // true, false
   text,
-  name,     // of something else in the file
-  words,    // a list of Row::words
+  name,     // refers to another entry of the file
+  words,    // a list of SettingRow::words
   counts,   // a list of whole numbers
   texts,    // a list of text
-  section,  // a map of the rows of Row::section
+  section,  // a map of the rows of SettingRow::section
   map,      // a map of names, each a section
 };
 
-// A scalar or list that has been read; which member counts depends on the kind.
+// A scalar or list that was read; the kind says which member is used.
 struct Value {
   std::uint64_t whole = 0;  // count, size, the index of a word
   double number = 0;        // number, share
@@ -49,11 +49,11 @@ struct Value {
 
 struct Section;
 
-// How a row gets at its value. Targets are the structs of config.h and of the policies, each section's its own.
+// How a row accesses its value. A target is the struct of its section: one of config.h or the options of a policy.
 struct Access {
   void (*set)(void* target, const Value& value) = nullptr;
   Value (*get)(const void* target) = nullptr;
-  // Sections: `enter` makes it if it is absent; `look` is null then; `clear` makes it absent.
+  // Sections: `enter` creates an absent one; `look` returns null if absent; `clear` removes it.
   void* (*enter)(void* target) = nullptr;
   const void* (*look)(const void* target) = nullptr;
   void (*clear)(void* target) = nullptr;
@@ -62,16 +62,16 @@ struct Access {
   void (*each)(const void* target, const std::function<void(std::string_view, const void*)>& visit) = nullptr;
 };
 
-struct Row {
+struct SettingRow {
   std::string_view name;
   Kind kind{};
   Access access{};
   double low = 0, high = 0;                   // of count, number, share, duration (ns), size (bytes), counts
   bool above = false, below = false;          // the bounds themselves are excluded
-  bool forever = false;                       // a duration may be that
+  bool forever = false;                       // a duration may be forever
   std::span<const std::string_view> words{};  // of word and words
   const Section* section = nullptr;           // of section and map
-  bool optional = false;                      // a section that is absent by default; "none" makes it so
+  bool optional = false;                      // a section that is absent by default, or by "none"
   bool required = false;
   bool live = true;          // false: a change needs a restart
   std::string_view says;     // one sentence
@@ -79,32 +79,33 @@ struct Row {
 };
 
 struct Section {
-  std::string_view name;  // of a map's element, for people: "bulkhead"
+  std::string_view name;  // of an element of a map: "bulkhead"
   std::string_view says;
-  std::span<const Row> rows;
+  std::span<const SettingRow> rows;
   const Section* base = nullptr;  // more rows, shared with others
   void* (*to_base)(void* target) = nullptr;
-  const void* (*fresh)() = nullptr;  // a target with nothing but defaults
+  const void* (*fresh)() = nullptr;  // a target with the defaults
 };
 
 const Section& root_section();
-const Section& common_section();  // what types, bulkheads and tenants have in common
+const Section& common_section();  // settings that types, bulkheads and tenants share
 
-std::string show(const Row& row, const Value& value);          // as YAML
-std::string bounds(const Row& row);                            // "1 to 268435455", "above 0% to 100%"
-std::string most(const Row& row);                              // "at most 744h"
-std::string standard(const Row& row, const Section& section);  // the default as YAML; "" if there is none
+std::string show(const SettingRow& row, const Value& value);          // as YAML
+std::string bounds(const SettingRow& row);                            // "1 to 268435455", "above 0% to 100%"
+std::string most(const SettingRow& row);                              // "at most 744h"
+std::string standard(const SettingRow& row, const Section& section);  // the default as YAML; "": none
 
-// Rows of the section and of those it is based on, in the order of the documentation.
-std::vector<const Row*> rows_of(const Section& section);
-const Row* find_row(const Section& section, std::string_view name);
+// The rows of the section and of its base, in the order of the documentation.
+std::vector<const SettingRow*> rows_of(const Section& section);
+const SettingRow* find_row(const Section& section, std::string_view name);
 
 // Every row of the whole table under its path, with NAME for names: "bulkheads.NAME.breaker.open_for".
 struct PathRow {
   std::string path;
-  const Row* row;
-  const Section* section;  // it is a row of
+  const SettingRow* row;
+  const Section* section;  // the section of the row
 };
 std::vector<PathRow> all_rows();
+std::vector<PathRow> all_rows(const Section& root);
 
 }  // namespace bulkhead::config

@@ -16,9 +16,10 @@ using base::join;
 using std::chrono::nanoseconds;
 
 constexpr std::string_view kDigits = "0123456789";
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-std::unexpected<Complaint> wrong(std::string message, std::string hint = "") {
-  return std::unexpected(Complaint{std::move(message), std::move(hint)});
+Unexpected<Complaint> wrong(std::string message, std::string hint = "") {
+  return Unexpected(Complaint{std::move(message), std::move(hint)});
 }
 
 bool all_digits(std::string_view text) noexcept {
@@ -33,14 +34,14 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
 
 // What YAML 1.1 takes for true or false.
 bool is_switch(std::string_view text) {
-  return is_one_of(lower(text), {"yes", "no", "on", "off", "y", "n", "true", "false"});
+  return is_one_of(base::lower(text), {"yes", "no", "on", "off", "y", "n", "true", "false"});
 }
 
-// 010 is 8 to some readers and 10 to others; 0x10 and 0o10 nobody needs here.
+// 010 is 8 for some parsers and 10 for others; 0x10 and 0o10 are not needed here.
 bool is_odd_number(std::string_view text) {
   if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
   if (text.size() < 2 || text[0] != '0') return false;
-  return is_one_of(text.substr(1, 1), {"x", "o", "b", "X", "O", "B"}) || kDigits.contains(text[1]);
+  return is_one_of(text.substr(1, 1), {"x", "o", "b", "X", "O", "B"}) || is_digit(text[1]);
 }
 
 std::string without_zeros(std::string_view digits) {
@@ -48,7 +49,7 @@ std::string without_zeros(std::string_view digits) {
   return first == digits.npos ? "0" : std::string(digits.substr(first));
 }
 
-std::unexpected<Complaint> odd_number(std::string_view text) {
+Unexpected<Complaint> odd_number(std::string_view text) {
   if (!all_digits(text))
     return wrong(join({quoted(text), " is not a decimal number"}), "write it in decimal");
   const std::string plain = without_zeros(text);
@@ -62,7 +63,7 @@ std::unexpected<Complaint> odd_number(std::string_view text) {
 }
 
 // The value is a scalar, and plain if it must be.
-std::expected<void, Complaint> expect_scalar(const Node& node, std::string_view what, bool may_be_quoted) {
+Result<void, Complaint> expect_scalar(const Node& node, std::string_view what, bool may_be_quoted) {
   if (node.kind == Node::Kind::null)
     return wrong("has no value", join({"give ", what, ", or remove the line"}));
   if (!node.is_scalar()) return wrong(join({"is ", kind_of(node), ", not ", what}));
@@ -79,16 +80,6 @@ constexpr std::array kTime{Unit{"ns", 1},  Unit{"us", 1e3}, Unit{"µs", 1e3},   
                            Unit{"s", 1e9}, Unit{"m", 60e9}, Unit{"h", 3600e9}, Unit{"d", 86400e9}};
 constexpr std::array kBytes{Unit{"B", 1},    Unit{"KiB", 1024}, Unit{"MiB", 1048576}, Unit{"GiB", 1073741824},
                             Unit{"kB", 1e3}, Unit{"MB", 1e6},   Unit{"GB", 1e9}};
-
-// A decimal number at the front of `text`, which moves on; nothing: there is none.
-bool take_number(std::string_view& text, double& value) {
-  if (text.empty() || !kDigits.contains(text[0])) return false;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  if (error != std::errc{}) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return true;
-}
 
 const Unit* take_unit(std::string_view& text, std::span<const Unit> units) {
   const std::string_view word = text.substr(0, std::min(text.find_first_of("0123456789."), text.size()));
@@ -134,31 +125,12 @@ std::string_view kind_of(const Node& node) {
   return "a single value";
 }
 
-std::string lower(std::string_view text) {
-  std::string low(text);
-  for (char& c : low)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return low;
-}
-
-std::size_t utf8_length(std::string_view text) noexcept {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0U) != 0x80) return 0;
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
-  return overlong || beyond ? 0 : length;
-}
-
 std::string printable(std::string_view text) {
-  constexpr std::size_t most = 300;
-  if (text.size() > most) return "";
+  constexpr std::size_t kMost = 300;
+  if (text.size() > kMost) return "";
   std::string shown;
   while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
+    const std::size_t length = base::utf8_length(text);
     const auto c = static_cast<unsigned char>(text[0]);
     const bool c1 = length == 2 && c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
     const bool control = (c < 0x20 && c != '\t') || c == 0x7f || c1;
@@ -172,16 +144,16 @@ std::string printable(std::string_view text) {
 }
 
 std::string quoted(std::string_view text) {
-  constexpr std::size_t most = 60;
+  constexpr std::size_t kMost = 60;
   std::string shown = "\"";
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
-    if (i >= most && (c & 0xC0) != 0x80) return shown + "...\"";
+    if (i >= kMost && (c & 0xC0) != 0x80) return shown + "...\"";
     if (c == '\n') {
       shown += "\\n";
     } else if (c < 0x20 || c == 0x7f) {
-      constexpr std::string_view hex = "0123456789abcdef";
-      shown.append({'\\', 'x', hex[c >> 4U], hex[c & 15U]});
+      constexpr std::string_view kHex = "0123456789abcdef";
+      shown.append({'\\', 'x', kHex[c >> 4U], kHex[c & 15U]});
     } else {
       shown += text[i];
     }
@@ -190,7 +162,7 @@ std::string quoted(std::string_view text) {
 }
 
 Read<std::uint64_t> read_count(const Node& node) {
-  if (auto is = expect_scalar(node, "a whole number", false); !is) return std::unexpected(is.error());
+  if (auto is = expect_scalar(node, "a whole number", false); !is) return Unexpected(is.error());
   const std::string_view text = node.text;
   if (is_odd_number(text)) return odd_number(text);
   std::uint64_t value = 0;
@@ -199,13 +171,13 @@ Read<std::uint64_t> read_count(const Node& node) {
     if (error == std::errc{}) return value;
     return wrong(join({quoted(text), " is too large"}));
   }
-  if (is_one_of(lower(text), {"unlimited", "infinite", "infinity", "inf", ".inf", "none", "-1", "max"}))
+  if (is_one_of(base::lower(text), {"unlimited", "infinite", "infinity", "inf", ".inf", "none", "-1", "max"}))
     return wrong(join({quoted(text), " is not a whole number"}),
                  "nothing is unlimited here: give the most you would accept");
   if (text.find_first_not_of("0123456789_,'") == text.npos) {
     std::string digits;
     for (const char c : text)
-      if (kDigits.contains(c)) digits += c;
+      if (is_digit(c)) digits += c;
     return wrong(join({quoted(text), " is not a whole number"}),
                  digits.empty() ? "write digits only" : join({"write ", digits}));
   }
@@ -213,20 +185,20 @@ Read<std::uint64_t> read_count(const Node& node) {
 }
 
 Read<double> read_number(const Node& node) {
-  if (auto is = expect_scalar(node, "a number", false); !is) return std::unexpected(is.error());
+  if (auto is = expect_scalar(node, "a number", false); !is) return Unexpected(is.error());
   std::string_view text = node.text;
-  if (is_odd_number(text) && !text.contains('.')) return odd_number(text);
+  if (is_odd_number(text) && text.find('.') == std::string_view::npos) return odd_number(text);
   double value = 0;
-  if (take_number(text, value) && text.empty()) return value;
+  if (base::take_decimal(text, value) && text.empty()) return value;
   return wrong(join({quoted(node.text), " is not a number such as 1.5"}));
 }
 
 Read<double> read_share(const Node& node) {
-  if (auto is = expect_scalar(node, "a share such as 20%", true); !is) return std::unexpected(is.error());
+  if (auto is = expect_scalar(node, "a share such as 20%", true); !is) return Unexpected(is.error());
   std::string_view text = node.text;
-  if (is_odd_number(text) && !text.contains('.')) return odd_number(text);
+  if (is_odd_number(text) && text.find('.') == std::string_view::npos) return odd_number(text);
   double value = 0;
-  if (take_number(text, value)) {
+  if (base::take_decimal(text, value)) {
     if (text == "%") return value / 100;
     if (text.empty() && value > 1)
       return wrong(join({quoted(node.text), " is more than 1"}),
@@ -237,11 +209,11 @@ Read<double> read_share(const Node& node) {
 }
 
 Read<Share> read_part(const Node& node) {
-  if (auto is = expect_scalar(node, "a part of the total", true); !is) return std::unexpected(is.error());
+  if (auto is = expect_scalar(node, "a part of the total", true); !is) return Unexpected(is.error());
   std::string_view text = node.text;
   double percent = 0;
-  if (is_odd_number(text) && !text.contains('.')) return odd_number(text);
-  if (text.ends_with('%') && take_number(text, percent) && text == "%") {
+  if (is_odd_number(text) && text.find('.') == std::string_view::npos) return odd_number(text);
+  if (text.ends_with('%') && base::take_decimal(text, percent) && text == "%") {
     if (percent > 100) return wrong(join({quoted(node.text), " is more than all of it"}), "give 0% to 100%");
     return Share{.percent = percent};
   }
@@ -257,8 +229,7 @@ Read<Share> read_part(const Node& node) {
 }
 
 Read<nanoseconds> read_duration(const Node& node, bool forever) {
-  if (auto is = expect_scalar(node, "a duration such as 250ms", true); !is)
-    return std::unexpected(is.error());
+  if (auto is = expect_scalar(node, "a duration such as 250ms", true); !is) return Unexpected(is.error());
   std::string_view text = node.text;
   if (text == "forever") {
     if (forever) return wait_forever;
@@ -268,7 +239,7 @@ Read<nanoseconds> read_duration(const Node& node, bool forever) {
   double total = 0, value = 0, finer_than = 1e300;
   bool any = false;
   while (!text.empty()) {
-    if (!take_number(text, value)) break;
+    if (!base::take_decimal(text, value)) break;
     if (text.empty() && !any)
       return wrong(join({quoted(node.text), " has no unit"}),
                    join({"write ", node.text, "s or ", node.text, "ms; ", kTimeUnits}));
@@ -289,10 +260,10 @@ Read<nanoseconds> read_duration(const Node& node, bool forever) {
 }
 
 Read<std::uint64_t> read_size(const Node& node) {
-  if (auto is = expect_scalar(node, "a size such as 64KiB", true); !is) return std::unexpected(is.error());
+  if (auto is = expect_scalar(node, "a size such as 64KiB", true); !is) return Unexpected(is.error());
   std::string_view text = node.text;
   double value = 0;
-  if (take_number(text, value)) {
+  if (base::take_decimal(text, value)) {
     if (text.empty())
       return wrong(join({quoted(node.text), " has no unit"}),
                    join({"write ", node.text, "B or ", node.text, "KiB; ", kByteUnits}));
@@ -306,10 +277,10 @@ Read<std::uint64_t> read_size(const Node& node) {
 }
 
 Read<bool> read_flag(const Node& node) {
-  if (auto is = expect_scalar(node, "true or false", false); !is) return std::unexpected(is.error());
+  if (auto is = expect_scalar(node, "true or false", false); !is) return Unexpected(is.error());
   if (node.text == "true") return true;
   if (node.text == "false") return false;
-  const std::string low = lower(node.text);
+  const std::string low = base::lower(node.text);
   if (is_one_of(low, {"yes", "on", "y", "true", "1", "enabled"}))
     return wrong(join({quoted(node.text), " is not true or false"}), "write true");
   if (is_one_of(low, {"no", "off", "n", "false", "0", "disabled"}))
@@ -318,7 +289,7 @@ Read<bool> read_flag(const Node& node) {
 }
 
 Read<std::string> read_text(const Node& node) {
-  if (auto is = expect_scalar(node, "text", true); !is) return std::unexpected(is.error());
+  if (auto is = expect_scalar(node, "text", true); !is) return Unexpected(is.error());
   if (!node.quoted && is_switch(node.text))
     return wrong(join({quoted(node.text), " is a switch to some readers of YAML, here it must be text"}),
                  join({"write \"", node.text, "\" with the quotes"}));
@@ -331,7 +302,7 @@ Read<std::string> read_name(const Node& node) {
   if (!text) return text;
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   bool good = letter((*text)[0]) && text->size() <= 100;
-  for (const char c : *text) good = good && (letter(c) || kDigits.contains(c) || c == '-' || c == '_');
+  for (const char c : *text) good = good && (letter(c) || is_digit(c) || c == '-' || c == '_');
   if (good) return text;
   return wrong(join({quoted(*text), " is not a name"}),
                "begin with a letter, then letters, digits, - and _, 100 at most");
@@ -347,14 +318,14 @@ std::string show_part(const Share& part) {
 
 std::string show_duration(nanoseconds span) {
   if (span == wait_forever) return "forever";
-  constexpr std::array coarse{Unit{"h", 3600e9}, Unit{"m", 60e9}, Unit{"s", 1e9},
-                              Unit{"ms", 1e6},   Unit{"us", 1e3}, Unit{"ns", 1}};
-  return show_units(static_cast<std::uint64_t>(span.count()), coarse);
+  constexpr std::array kCoarse{Unit{"h", 3600e9}, Unit{"m", 60e9}, Unit{"s", 1e9},
+                               Unit{"ms", 1e6},   Unit{"us", 1e3}, Unit{"ns", 1}};
+  return show_units(static_cast<std::uint64_t>(span.count()), kCoarse);
 }
 
 std::string show_size(std::uint64_t bytes) {
-  constexpr std::array coarse{Unit{"GiB", 1073741824}, Unit{"MiB", 1048576}, Unit{"KiB", 1024}};
-  for (const Unit& unit : coarse)
+  constexpr std::array kCoarse{Unit{"GiB", 1073741824}, Unit{"MiB", 1048576}, Unit{"KiB", 1024}};
+  for (const Unit& unit : kCoarse)
     if (const auto size = static_cast<std::uint64_t>(unit.in_base); bytes != 0 && bytes % size == 0)
       return std::to_string(bytes / size).append(unit.name);
   return std::to_string(bytes) + "B";
@@ -368,9 +339,9 @@ std::string one_of(std::span<const std::string_view> words) {
 }
 
 std::string show_text(std::string_view text) {
-  constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
-  const bool bare = !text.empty() && text.find_first_not_of(plain) == text.npos && !is_switch(text) &&
-                    !kDigits.contains(text[0]) && text[0] != '-' && text[0] != '.' && lower(text) != "null";
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
+  const bool bare = !text.empty() && text.find_first_not_of(kPlain) == text.npos && !is_switch(text) &&
+                    !is_digit(text[0]) && text[0] != '-' && text[0] != '.' && base::lower(text) != "null";
   if (bare) return std::string(text);
   std::string shown = "\"";
   for (const char c : text) {

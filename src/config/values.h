@@ -1,11 +1,10 @@
 // values.h - the scalars of a file: what "250ms", "64KiB", "20%" mean, and how a value is written.
 //
-// Strict on purpose: what two readers of YAML could take for different things is refused, with what to write instead.
+// Strict on purpose: a value that two YAML parsers could read differently is rejected, with a hint what to write.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <expected>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +18,7 @@ struct Complaint {
   std::string message, hint;
 };
 template <class T>
-using Read = std::expected<T, Complaint>;
+using Read = Result<T, Complaint>;
 
 Read<std::uint64_t> read_count(const Node& node);                              // 20
 Read<double> read_number(const Node& node);                                    // 1.5
@@ -31,8 +30,6 @@ Read<bool> read_flag(const Node& node);                                        /
 Read<std::string> read_text(const Node& node);
 Read<std::string> read_name(const Node& node);  // letters, digits, - and _
 
-std::size_t utf8_length(std::string_view text) noexcept;  // of the first character; 0: it is none
-
 std::string show_number(double value);
 std::string show_share(double share);
 std::string show_part(const Share& part);
@@ -41,7 +38,6 @@ std::string show_size(std::uint64_t bytes);
 std::string one_of(std::span<const std::string_view> words);  // "a, b or c"
 std::string show_text(std::string_view text);                 // quoted if it would be read as something else
 
-std::string lower(std::string_view text);  // of ASCII
 // For a terminal: control characters and what is not UTF-8 become ?, and a text that is too long nothing at all.
 std::string printable(std::string_view text);
 std::string quoted(std::string_view text);  // for messages: cut off if it is long, control characters escaped

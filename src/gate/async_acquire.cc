@@ -4,6 +4,7 @@
 
 #include "gate/completions.h"
 #include "gate/plan.h"
+#include "gate/wakes.h"
 
 namespace bulkhead {
 
@@ -22,7 +23,7 @@ DeadlineDriver& AcquireWatch::deadlines(Gate& gate) const noexcept {
 void AcquireWatch::arm(AsyncAcquire& waiter, std::int64_t until) noexcept {
   waiter_ = &waiter;
   if (options_.stop.stop_possible()) cancel_.emplace(options_.stop, Cancel{waiter});
-  if (until == Gate::Turnstile::forever) return;
+  if (until == Gate::Turnstile::kForever) return;
   at = TimePoint(std::chrono::nanoseconds(until));
   armed_ = true;
   deadlines(waiter.gate_).arm(*this);
@@ -31,6 +32,10 @@ void AcquireWatch::arm(AsyncAcquire& waiter, std::int64_t until) noexcept {
 void AcquireWatch::disarm(Gate& gate) noexcept {
   cancel_.reset();
   if (std::exchange(armed_, false)) deadlines(gate).disarm(*this);
+}
+
+AcquireWatch::~AcquireWatch() {
+  if (waiter_) waiter_->abandon();
 }
 
 void AcquireWatch::Cancel::operator()() const noexcept { waiter.cancel(); }
@@ -55,29 +60,37 @@ AsyncAcquire::AsyncAcquire(Gate& gate, AcquireWatch* watch, Tell tell) noexcept 
   complete = tell == Tell::in_turn ? &AsyncAcquire::post : &AsyncAcquire::tell_at_once;
 }
 
-AsyncAcquire::~AsyncAcquire() {
-  if (!pinned_) return;  // not in line; without a watch, the owner sees to that
-  if (watch_) watch_->disarm(gate_);
-  if (stage_ == Stage::posted && detail::Completions::remove(*this)) {
-    // Decided, but the owner goes before it was told: what it was given goes back.
-    [[maybe_unused]] const Result<Permit> unwanted = result();
+// The watch is mostly a member of the derived class and destroyed by now; then its destructor has called abandon().
+AsyncAcquire::~AsyncAcquire() { abandon(); }
+
+// The owner destroys this before it took the result.
+void AsyncAcquire::abandon() noexcept {
+  if (!pinned_) return;  // not in line; without a watch, the owner is responsible
+  watch_->disarm(gate_);
+  if (stage_ == Stage::posted) detail::Completions::remove(*this);
+  if (stage_ != Stage::started) {
+    [[maybe_unused]] const Result<Permit> unwanted = result();  // gives the permit back
     return;
   }
-  if (stage_ == Stage::started) {
-    Gate::Wakes wakes;
-    if (gate_.turnstile_.withdraw(*this, Reason::cancelled, gate_.slow_now(), wakes)) gate_.announce(*this);
-    gate_.tell(wakes);
-  }
+  Gate::Wakes wakes;
+  if (gate_.turnstile_.withdraw(*this, Reason::cancelled, gate_.slow_now(), wakes)) gate_.announce(*this);
+  gate_.tell(wakes);
+  let_go();
+}
+
+void AsyncAcquire::let_go() noexcept {
+  if (!std::exchange(pinned_, false)) return;
+  watch_->waiter_ = nullptr;  // NOLINT(clang-analyzer-core.NullDereference): one that is pinned has a watch
   gate_.unpin();
 }
 
 bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
-  if (stage_ == Stage::over) {  // once more
+  if (stage_ == Stage::over) {  // started again
     stage_ = Stage::idle;
     verdict = early = detail::Verdict::pending;
     waited_ = false;
   }
-  Gate::Plan plan;
+  Gate::WaitPlan plan;
   if (auto decided = gate_.decide_now(options, true, plan)) {
     if (*decided) {
       verdict = detail::Verdict::admitted;
@@ -99,9 +112,9 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
   pinned_ = watch_ != nullptr;
   if (pinned_) gate.pin();
   const bool member = gate.backing_ != nullptr;
-  if (member) gate.pin();  // the group is asked when this may be gone
-  // Before it joins the line, because afterwards it may be decided and gone at any time. Should the time or
-  // the stop come first, enter() finds it out.
+  if (member) gate.pin();  // the group is asked when this may be destroyed
+  // Before it joins the line, because afterwards it may be decided and destroyed at any time. If the timeout or the stop
+  // comes first, enter() finds `early` set.
   if (watch_) watch_->arm(*this, plan.until);
   Gate::Wakes wakes;
   const bool decided = gate.turnstile_.enter(*this, plan.terms, plan.now, wakes) != detail::Verdict::pending;
@@ -109,7 +122,7 @@ bool AsyncAcquire::start(const AcquireOptions& options) noexcept {
     stage_ = Stage::over;
     if (watch_) watch_->disarm(gate);
   }
-  // This and the gate may be gone, unless it is decided or somebody is to be told.
+  // This object and the gate may be destroyed by now, unless this is decided or `wakes` is not empty.
   gate.announce_all(wakes);
   if (decided) gate.announce(*this);
   if (member) {
@@ -127,7 +140,7 @@ bool AsyncAcquire::join() noexcept {
 }
 
 AsyncAcquire* AsyncAcquire::hand_on() noexcept {
-  if (!permit_.plain_ || gate_.backing_) return nullptr;  // else its release has more to do
+  if (!permit_.plain_ || gate_.backing_) return nullptr;  // the release has more to do
   Waiter* const w = gate_.turnstile_.hand_on(&AsyncAcquire::tell_at_once);
   if (!w) return nullptr;
   permit_.clear();
@@ -135,7 +148,7 @@ AsyncAcquire* AsyncAcquire::hand_on() noexcept {
   heir->stage_ = Stage::over;
   heir->waited_ = true;
   if (heir->watch_) heir->watch_->disarm(gate_);
-  if (std::exchange(heir->pinned_, false)) gate_.unpin();
+  heir->let_go();
   heir->permit_.hold(&gate_, heir->tier);
   heir->permit_.waited_ = true;
   return heir;
@@ -143,10 +156,10 @@ AsyncAcquire* AsyncAcquire::hand_on() noexcept {
 
 Result<Permit> AsyncAcquire::result() noexcept {
   if (permit_) return std::move(permit_);
-  static const AcquireOptions nothing_to_watch;
-  Result<Permit> result = gate_.conclude(*this, watch_ ? watch_->options_ : nothing_to_watch);
+  Result<Permit> result =
+      watch_ ? gate_.conclude(*this, watch_->options_) : gate_.conclude(*this, AcquireOptions());
   if (result) result->waited_ = waited_;
-  if (std::exchange(pinned_, false)) gate_.unpin();
+  let_go();
   return result;
 }
 

@@ -128,5 +128,20 @@ TEST(AsyncAcquire, CanBeStartedAgainAfterItWasCancelled) {
   EXPECT_TRUE(call.result());
 }
 
+// Its owner was told, and goes without having taken the result.
+TEST(AsyncAcquire, AResultThatNobodyTakesGivesItsUnitBack) {
+  Gate gate{{.max_concurrent = 1, .max_queue = 1}};
+  {
+    auto holder = gate.acquire();
+    Again call(gate);
+    ASSERT_FALSE(call.go());
+    holder->release();
+    EXPECT_TRUE(call.decided);
+    EXPECT_EQ(gate.in_flight(), 1u);
+  }
+  EXPECT_EQ(gate.in_flight(), 0u);
+  EXPECT_TRUE(gate.try_acquire());
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -1,5 +1,7 @@
 #include "gate/completions.h"
 
+#include "gate/wakes.h"
+
 namespace bulkhead::detail {
 namespace {
 

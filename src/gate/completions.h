@@ -1,7 +1,7 @@
-// completions.h - runs the handlers and coroutines that were decided, outside all locks, one after the other.
+// completions.h - runs the handlers and coroutines of decided acquisitions one after the other, without a lock.
 //
-// A handler that releases a permit decides the next one: if that ran inside, a long line would overflow the
-// stack. So a completion that arises while another runs on this thread waits for it to return.
+// A handler that releases a permit admits the next waiter. If the handler of that one ran inside, a long line would
+// overflow the stack. So a completion that arises while another one runs on this thread waits until that one returns.
 #pragma once
 
 #include "bulkhead/async_acquire.h"
@@ -11,12 +11,12 @@ namespace bulkhead::detail {
 class Completions {
  public:
   static void post(AsyncAcquire& op) noexcept;
-  // Runs those still waiting on this thread, even from inside one of them: whoever is about to block must not
-  // hold them up.
+  // Runs the completions that wait on this thread, even from inside one: a thread that is about to block must not delay
+  // them.
   static void flush() noexcept;
   static bool remove(AsyncAcquire& op) noexcept;
 
-  // Holds back what is posted while it lives: whoever runs may destroy the others, so all are posted first.
+  // Delays completions until its destructor: one that runs may destroy others, so all have to be posted first.
   class Together {
    public:
     Together() noexcept;

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <stop_token>
@@ -241,6 +243,86 @@ TEST(Flow, IsFirstInFirstOutAndAHeavyCallIsNotOvertakenInItsFlow) {
   line.finish_one();
   EXPECT_TRUE(line.calls[2].permit);
   EXPECT_TRUE(line.calls[3].waits());
+}
+
+// The calls of one flow, numbered, in the order in which they are served; after each the next of `joins` joins.
+std::vector<int> served_alone(const std::string& flow, std::uint32_t hand, int calls) {
+  Gate gate{one_at_a_time(20'000, hand)};
+  std::deque<Permit> running;
+  std::vector<int> order;
+  running.push_back(*gate.try_acquire());
+  for (int i = 0; i < calls; ++i)
+    gate.async_acquire({.flow = flow_of(flow)}, [&, i](Result<Permit> r) {
+      order.push_back(i);
+      running.push_back(*std::move(r));
+    });
+  while (!running.empty()) {
+    Permit first = std::move(running.front());
+    running.pop_front();
+    first.release();
+  }
+  return order;
+}
+
+TEST(Flow, IsFirstInFirstOutWhateverTheHand) {
+  std::vector<int> in_order(12);
+  std::iota(in_order.begin(), in_order.end(), 0);
+  for (const std::uint32_t hand : {1u, 2u, 4u, 16u}) {
+    int wrong = 0;
+    for (int flow = 0; flow < 200; ++flow)
+      wrong += served_alone("flow " + std::to_string(flow), hand, 12) != in_order;
+    EXPECT_EQ(wrong, 0) << "hand " << hand;
+  }
+}
+
+TEST(Flow, CallsOfFlowsThatAreEachAloneAreServedInOrderOfArrival) {
+  for (const std::uint32_t hand : {2u, 4u, 16u}) {
+    Line line{one_at_a_time(100, hand)};
+    std::string expected;
+    line.join("x");
+    for (int i = 0; i < 16; ++i) {
+      const std::string flow = "flow " + std::to_string(i * 7 % 16);
+      line.join(flow);
+      expected += flow + " ";
+    }
+    EXPECT_EQ(line.served(16), expected) << "hand " << hand;
+  }
+}
+
+// Whoever leaves, is evicted or comes back in between, and however few queues many flows share.
+TEST(Flow, IsFirstInFirstOutAmongOthersThatComeAndLeave) {
+  std::mt19937 dice(1);  // NOLINT: the same every time
+  const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(dice() % n); };
+  for (int round = 0; round < 60; ++round) {
+    const std::uint32_t queues = 1 + below(8), hand = 1 + below(std::min(queues, 4u));
+    const std::uint32_t flows = round % 3 == 0 ? 400 : 9;
+    Gate gate{{.max_concurrent = 3, .max_queue = 300, .flow_queues = queues, .flow_hand = hand}};
+    std::map<std::uint64_t, int> last;  // of each flow, the call served last
+    std::deque<Permit> running;
+    std::deque<std::stop_source> stops;
+    for (int call = 0; call < 3000; ++call) {
+      const std::uint64_t flow = below(3) == 0 ? 1 : below(flows);
+      stops.emplace_back();
+      gate.async_acquire({.cost = 1 + below(3), .stop = stops.back().get_token(), .flow = flow},
+                         [&, flow, call](Result<Permit> r) {
+                           if (!r) return;
+                           running.push_back(*std::move(r));
+                           ASSERT_LT(last[flow], call + 1) << "flow " << flow;
+                           last[flow] = call + 1;
+                         });
+      if (below(4) == 0) stops[below(static_cast<std::uint32_t>(stops.size()))].request_stop();
+      if (below(3) != 0 && !running.empty()) {
+        Permit done = std::move(running.front());
+        running.pop_front();
+        done.release();
+      }
+    }
+    while (!running.empty()) {
+      Permit done = std::move(running.front());
+      running.pop_front();
+      done.release();
+    }
+  }
 }
 
 TEST(Flow, AHeavyCallIsReachedHoweverManyLightOnesComeInOtherFlows) {

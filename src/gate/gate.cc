@@ -12,6 +12,7 @@
 #include "gate/member_gate.h"
 #include "gate/meter.h"
 #include "gate/observers.h"
+#include "gate/sequence.h"
 #include "gate/slow_path.h"
 
 namespace bulkhead {
@@ -26,11 +27,11 @@ void check_range(std::string_view gate, std::string_view setting, std::uint64_t 
 }
 
 void check_limit(std::string_view gate, std::uint32_t limit) {
-  check_range(gate, "max_concurrent", limit, 1, detail::word::max_limit);
+  check_range(gate, "max_concurrent", limit, 1, detail::word::kMaxLimit);
 }
 
 void check_queue(std::string_view gate, std::uint32_t max_queue) {
-  check_range(gate, "max_queue", max_queue, 0, detail::line::max_queue);
+  check_range(gate, "max_queue", max_queue, 0, detail::line::kMaxQueue);
 }
 
 std::string shortest(double number) {
@@ -41,17 +42,17 @@ std::string shortest(double number) {
 void check(const GateOptions& o) {
   check_limit(o.name, o.max_concurrent);
   check_queue(o.name, o.max_queue);
-  const auto refuse = [&](std::string_view setting, const std::string& value, std::string_view problem) {
+  const auto reject = [&](std::string_view setting, const std::string& value, std::string_view problem) {
     base::throw_invalid(base::join({"bulkhead \"", o.name, "\": ", setting, " = ", value, " ", problem}));
   };
   const auto check_share = [&](std::string_view setting, double share) {
     if (!(share >= 0 && share < 1))
-      refuse(setting, shortest(share),
+      reject(setting, shortest(share),
              "is out of range: give a share from 0 to below 1, such as 0.2 for a fifth");
   };
   const auto check_time = [&](std::string_view setting, std::chrono::nanoseconds time, std::string_view fix) {
     if (time < std::chrono::nanoseconds(0))
-      refuse(setting, std::to_string(time.count()) + " ns", base::join({"is negative: give ", fix}));
+      reject(setting, std::to_string(time.count()) + " ns", base::join({"is negative: give ", fix}));
   };
   check_share("critical_reserve", o.critical_reserve);
   check_share("critical_queue_reserve", o.critical_queue_reserve);
@@ -61,11 +62,11 @@ void check(const GateOptions& o) {
   check_time("max_wait", o.max_wait, "0 (do not wait) or more");
   check_time("max_barge", o.max_barge, "0 or more");
   if (o.fairness > Fairness::adaptive)
-    refuse("fairness", std::to_string(static_cast<unsigned>(o.fairness)),
+    reject("fairness", std::to_string(static_cast<unsigned>(o.fairness)),
            "is none: give fifo, barging or adaptive");
 }
 
-// A share of the limit in whole units: at least the share, but never all of it.
+// A share of the limit in whole units: rounded up, but never the whole limit.
 std::uint32_t units(double share, std::uint32_t limit) {
   const auto wanted = static_cast<std::uint32_t>(std::ceil(share * limit - 1e-9));
   return limit == 0 ? 0 : std::min(wanted, limit - 1);
@@ -80,8 +81,11 @@ bool any(const Hooks& h) { return h.on_admit || h.on_release || h.on_resize || h
 }  // namespace
 
 Gate::Gate(GateOptions options) : Gate(std::move(options), nullptr) {}
+Gate::Gate(GateOptions options, const detail::Membership* membership)
+    : GateCore(std::move(options), membership) {}
 
-Gate::Gate(GateOptions o, const detail::Membership* membership)
+detail::GateCore::~GateCore() = default;
+detail::GateCore::GateCore(GateOptions o, const Membership* membership)
     : turnstile_(
           {.limit = (check(o), membership ? membership->allotted : o.max_concurrent),
            .reserve = units(o.critical_reserve, membership ? membership->guaranteed : o.max_concurrent),
@@ -89,9 +93,10 @@ Gate::Gate(GateOptions o, const detail::Membership* membership)
            .queue_reserve = places(o.critical_queue_reserve, o.max_queue),
            .fairness = o.fairness,
            .max_barge_ns = o.max_barge.count(),
-           .observed = any(o.hooks) || o.track_holders || o.measure_service || o.measure_occupancy,
+           .observed = any(o.hooks) || o.track_holders || o.measure_service || o.measure_occupancy ||
+                       (membership && membership->source),
            .ceiling = membership ? membership->ceiling : 0}),
-      name_(std::move(o.name)),
+      name_(o.name),
       clock_(o.clock ? *o.clock : Clock::steady()),
       deadlines_(o.deadlines ? *o.deadlines : clock_.deadlines()),
       max_wait_(o.max_wait),
@@ -99,16 +104,16 @@ Gate::Gate(GateOptions o, const detail::Membership* membership)
       critical_queue_reserve_(o.critical_queue_reserve),
       fairness_(o.fairness),
       measure_(o.measure_service),
-      backing_(membership ? membership->backing : nullptr) {
+      backing_(membership ? membership->backing : nullptr),
+      source_(membership ? membership->source : nullptr) {
   if (o.flow_queues > 0) {
-    flows_ =
-        std::make_unique<detail::FlowQueues<detail::StdPlatform>>(o.flow_queues, o.flow_hand, o.flow_seed);
+    flows_ = std::make_unique<FlowQueues<StdPlatform>>(o.flow_queues, o.flow_hand, o.flow_seed);
     turnstile_.be_fair_with(*flows_);
   }
   if (o.measure_occupancy) {
-    meter_ = std::make_unique<detail::Meter>();
+    meter_ = std::make_unique<Meter>();
     turnstile_.measure_with(*meter_);
-    // A member may begin with nothing.
+    // A member may start without units.
     if (membership && membership->allotted <= units(critical_reserve_, membership->guaranteed))
       meter_->step(0, 1, glance_ns());
   }
@@ -121,17 +126,24 @@ Gate::Gate(GateOptions o, const detail::Membership* membership)
 Gate::~Gate() {
   close();
   drain();
-  // Waiters just rejected are still on their way out, and a release may still be in its hook. A handler of
-  // this very thread that destroys its gate is not waited for.
+  // Calls that were just rejected may still access the gate, and a release may still run its hook. Frames of this thread,
+  // whose handler destroys the gate, are not waited for.
   const std::uint32_t mine = detail::Frame::forget(*this);
   while (pins_.load(std::memory_order_acquire) != mine) std::this_thread::yield();
 }
 
 void Gate::resize(std::uint32_t max_concurrent) {
-  if (backing_)
+  if (backing_) {
+    check_limit(name_, max_concurrent);
+    if (backing_->resize(max_concurrent)) {
+      if (observers_ && observers_->hooks.on_resize)
+        call_hook([&] { observers_->hooks.on_resize(event(Priority::normal)); });
+      return;
+    }
     base::throw_invalid(base::join(
         {"bulkhead \"", name_,
          "\": it is a member of a group, which moves its limit: ", "use Group::update or Group::resize"}));
+  }
   check_limit(name_, max_concurrent);
   Wakes wakes;
   turnstile_.resize(max_concurrent, units(critical_reserve_, max_concurrent), slow_now(), wakes);
@@ -160,38 +172,24 @@ void Gate::close() noexcept {
 
 bool Gate::drain(TimePoint until) {
   detail::Completions::flush();
-  Turnstile::Drain drain;
-  Wakes wakes;
-  const bool waits = turnstile_.join_drain(drain, slow_now(), wakes);
-  tell(wakes);
-  if (!waits) return true;
-  while (drain.signal.load(std::memory_order_acquire) != Waiter::done) {
-    if (until != no_deadline && clock_.now() >= until) {
-      Wakes others;
-      const bool left = turnstile_.leave_drain(drain, slow_now(), others);
-      tell(others);
-      if (left) return false;
-      // It is over and the word is on its way, unless a release hook undoes it: then it can leave
-      // a little later.
-      clock_.wait(drain.signal, Waiter::sleeping, clock_.now() + std::chrono::milliseconds(1));
-      continue;
-    }
-    clock_.wait(drain.signal, Waiter::sleeping, until);
-  }
-  return true;
+  const auto expired = [&] { return until != no_deadline && clock_.now() >= until; };
+  const auto park = [&](const std::atomic<std::uint32_t>& signal, bool late) {
+    clock_.wait(signal, Waiter::kSleeping, late ? clock_.now() + std::chrono::milliseconds(1) : until);
+  };
+  return detail::wait_idle<detail::StdPlatform, detail::GateCore>(turnstile_, *this, expired, park);
 }
 
 std::uint32_t detail::MemberGate::reserve(std::uint32_t guaranteed) const noexcept {
   return units(critical_reserve_, guaranteed);
 }
 
-void detail::MemberGate::reshape(std::uint32_t guaranteed, std::uint32_t ceiling, Wakes& wakes) noexcept {
+void detail::MemberGate::reshape(std::uint32_t guaranteed, std::uint32_t ceiling) noexcept {
   turnstile_.set_ceiling(ceiling);
-  // Refuses those in line who cost more than that. The limit is moved by the group alone, which is the caller.
-  turnstile_.resize(turnstile_.limit(), reserve(guaranteed), slow_now(), wakes);
+  turnstile_.set_reserve(reserve(guaranteed), slow_now());
 }
 
 void detail::MemberGate::unpin_and_tell(Wakes& wakes) noexcept {
+  turnstile_.go_on(slow_now(), wakes);
   announce_all(wakes);
   unpin();
   publish_all(wakes);
@@ -199,7 +197,7 @@ void detail::MemberGate::unpin_and_tell(Wakes& wakes) noexcept {
 
 Snapshot Gate::snapshot() const noexcept {
   Turnstile::Numbers n = turnstile_.read();
-  // A thread lost its core between two numbers that belong together. Let it run, but not for ever.
+  // A thread was preempted between two numbers that belong together. Let it run, for a bounded time.
   for (int tries = 0; n.torn && tries < 1000; ++tries) {
     if (tries < 100)
       std::this_thread::yield();
@@ -208,8 +206,8 @@ Snapshot Gate::snapshot() const noexcept {
     n = turnstile_.read();
   }
   Snapshot s;
-  s.in_flight = n.in_flight;
-  s.max_concurrent = n.limit;
+  s.in_flight = backing_ ? backing_->in_flight(n.in_flight) : n.in_flight;
+  s.max_concurrent = backing_ ? backing_->limit(n.limit) : n.limit;
   s.max_queue = n.max_queue;
   for (std::size_t tier = 0; tier < kPriorities; ++tier)
     s.waiting_by_priority[tier] = detail::line::count(n.line, tier);
@@ -231,7 +229,7 @@ Snapshot Gate::snapshot() const noexcept {
   if (meter_) {
     const detail::Meter::Reading sums = meter_->read(glance_ns());
     s.occupancy = std::chrono::nanoseconds(sums.occupancy);
-    s.saturated = std::chrono::nanoseconds(sums.saturated);
+    if (!backing_ || backing_->full_means_saturated()) s.saturated = std::chrono::nanoseconds(sums.saturated);
   }
   return s;
 }

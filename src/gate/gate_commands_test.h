@@ -25,6 +25,8 @@ enum class Do : std::uint8_t {
   co_acquire,
   release,
   fail_and_drop,
+  settle,  // at `cost` units
+  grow,    // by `cost` units
   cancel,
   abandon,  // destroys the coroutine that waits
   resize,
@@ -51,9 +53,9 @@ struct Command {
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Command& c) {
-  constexpr std::array<std::string_view, 13> names{
-      "try_acquire", "acquire", "async_acquire", "co_acquire", "release", "fail_and_drop", "cancel",
-      "abandon",     "resize",  "resize_queue",  "advance",    "drain",   "close"};
+  constexpr std::array<std::string_view, 15> names{
+      "try_acquire", "acquire", "async_acquire", "co_acquire",   "release", "fail_and_drop", "settle", "grow",
+      "cancel",      "abandon", "resize",        "resize_queue", "advance", "drain",         "close"};
   out << "\n  " << names[static_cast<std::size_t>(c.what)] << "(";
   switch (c.what) {
     case Do::try_acquire:
@@ -69,6 +71,10 @@ inline std::ostream& operator<<(std::ostream& out, const Command& c) {
       break;
     case Do::release:
       out << "#" << c.n << ", " << to_string(c.outcome);
+      break;
+    case Do::settle:
+    case Do::grow:
+      out << "#" << c.n << ", " << c.cost;
       break;
     case Do::fail_and_drop:
     case Do::cancel:
@@ -160,9 +166,10 @@ inline Command random_command(const Kind& kind, Dice& dice) {
     return c;
   }
   constexpr std::pair<Do, std::uint32_t> weights[] = {
-      {Do::try_acquire, 10}, {Do::acquire, 4},       {Do::async_acquire, 20}, {Do::co_acquire, 14},
-      {Do::release, 24},     {Do::fail_and_drop, 3}, {Do::cancel, 6},         {Do::abandon, 2},
-      {Do::resize, 4},       {Do::resize_queue, 3},  {Do::advance, 8},        {Do::drain, 2}};
+      {Do::try_acquire, 10}, {Do::acquire, 4},       {Do::async_acquire, 18}, {Do::co_acquire, 12},
+      {Do::release, 19},     {Do::fail_and_drop, 3}, {Do::settle, 5},         {Do::grow, 4},
+      {Do::cancel, 6},       {Do::abandon, 2},       {Do::resize, 4},         {Do::resize_queue, 3},
+      {Do::advance, 8},      {Do::drain, 2}};
   std::uint32_t roll = dice.below(100);
   for (const auto& [what, weight] : weights) {
     c.what = what;
@@ -182,6 +189,7 @@ inline Command random_command(const Kind& kind, Dice& dice) {
     if (kind.measure || dice.one_in(2)) c.deadline = static_cast<int>(dice.below(10)) - 1;
   }
   if (c.what == Do::acquire) c.timeout = -static_cast<int>(dice.below(2));
+  if (c.what == Do::settle) c.cost = dice.below(kind.most_cost + 1);
   if (dice.one_in(3)) c.stop = dice.one_in(8) ? Stop::requested : Stop::possible;
   if (dice.one_in(3)) c.outcome = Outcome::failure;
   if (kind.flows && !dice.one_in(3)) c.flow = dice.one_in(2) ? 1 : dice.below(9);  // one is noisy

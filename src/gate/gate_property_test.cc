@@ -31,7 +31,7 @@ std::string_view to_string(Fact fact) {
   constexpr std::array<std::string_view, 5> names{"admit", "reject", "release", "resize", "close"};
   return names[static_cast<std::size_t>(fact)];
 }
-std::ostream& operator<<(std::ostream& out, const Entry& e) {
+std::ostream& operator<<(std::ostream& out, const LoggedEvent& e) {
   out << "on_" << to_string(e.fact) << "(" << bulkhead::to_string(e.tier);
   if (e.fact == Fact::reject) out << ", " << bulkhead::to_string(e.reason);
   return out << ": " << e.in_flight << "/" << e.limit << " running, " << e.waiting << "/" << e.max_queue
@@ -55,7 +55,8 @@ using std::chrono::nanoseconds;
 
 // What the sequences of one test have reached, so that a test that checks nothing fails too.
 struct Coverage {
-  std::uint64_t sequences = 0, commands = 0, admitted = 0, handed_over = 0, double_releases = 0;
+  std::uint64_t sequences = 0, commands = 0, admitted = 0, handed_over = 0, double_releases = 0, settled = 0,
+                grown = 0;
   std::set<Reason> reasons;
 };
 
@@ -98,6 +99,20 @@ class SideBySide {
           call->permit->fail();
           call->permit.reset();
           model_.release(call->id, Outcome::failure);
+        }
+        break;
+      case Do::settle:
+        if (Real* call = nth(c.n, [this](const Real& r) { return running(r.id); })) {
+          const bool settled = call->permit->settle(c.cost);
+          coverage_.settled += settled;
+          RC_ASSERT(settled == model_.settle(call->id, c.cost));
+        }
+        break;
+      case Do::grow:
+        if (Real* call = nth(c.n, [this](const Real& r) { return running(r.id); })) {
+          const bool grown = call->permit->try_grow(c.cost);
+          coverage_.grown += grown;
+          RC_ASSERT(grown == model_.grow(call->id, c.cost));
         }
         break;
       case Do::cancel:  // also of calls that were decided long ago
@@ -336,7 +351,7 @@ class SideBySide {
   Coverage& coverage_;
   ManualClock clock_;
   ModelGate model_;
-  std::vector<Entry> log_;
+  std::vector<LoggedEvent> log_;
   std::vector<Answer> answers_;
   std::string wrong_;
   std::uint64_t thrown_ = 0;
@@ -364,6 +379,8 @@ TEST_P(GateProperty, TheGateDoesWhatTheModelDoes) {
   std::cout << coverage.sequences << " sequences, " << coverage.commands << " commands\n";
   EXPECT_GT(coverage.handed_over, coverage.sequences / 40);
   EXPECT_GT(coverage.double_releases, coverage.sequences / 20);
+  EXPECT_GT(coverage.settled, coverage.sequences / 2);
+  EXPECT_GT(coverage.grown, coverage.sequences / 20);
   for (const Reason reason : {Reason::concurrency_limit, Reason::queue_limit, Reason::timeout,
                               Reason::cancelled, Reason::shutdown, Reason::evicted, Reason::deadline})
     EXPECT_TRUE(coverage.reasons.contains(reason)) << to_string(reason) << " was never the answer";

@@ -130,6 +130,14 @@ class FromInside {
       case Do::fail_and_drop:
         if (Call* call = nth(c.n, [](const Call& x) { return x.permit.has_value(); })) call->permit.reset();
         return;
+      case Do::settle:
+        if (Call* call = nth(c.n, [](const Call& x) { return x.permit.has_value(); }))
+          call->permit->settle(c.cost);
+        return;
+      case Do::grow:
+        if (Call* call = nth(c.n, [](const Call& x) { return x.permit.has_value(); }))
+          static_cast<void>(call->permit->try_grow(c.cost));
+        return;
       case Do::cancel:
         if (Call* call = nth(c.n, [](const Call& x) { return x.stop.stop_possible(); }))
           call->stop.request_stop();

@@ -31,11 +31,11 @@ TEST(Gate, RejectionNamesTheGateTheReasonAndTheNumbers) {
   EXPECT_EQ(c.error().message(), "bulkhead \"db\" rejected (concurrency_limit): 2/2 running, 0/1 waiting");
 }
 
-TEST(Gate, RejectionSaysWhenToComeBackIfThatIsKnown) {
+TEST(Gate, RejectionSaysWhenToRetryIfThatIsKnown) {
   const Rejection refused{
       .reason = Reason::rate_limit, .name = "api", .max_concurrent = 4, .retry_after = 1'200us};
   EXPECT_EQ(refused.message(),
-            "bulkhead \"api\" rejected (rate_limit): 0/4 running, 0/0 waiting, come back in 2 ms");
+            "bulkhead \"api\" rejected (rate_limit): 0/4 running, 0/0 waiting, retry after 2 ms");
 }
 
 TEST(Gate, WrongOptionsNameTheSettingTheValueAndTheFix) {
@@ -157,11 +157,15 @@ TEST(Gate, AHopelessDeadlineIsRefusedAtOnce) {
   auto refused = gate.acquire({.deadline = clock.now() + 199ms});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().reason, Reason::deadline);
+  EXPECT_THAT(refused.error().message(),
+              testing::HasSubstr("(deadline): the deadline would pass before its turn, 2/2"));
   bool called = false;
   gate.async_acquire({.deadline = clock.now() + 201ms}, [&](Result<Permit>) { called = true; });
   EXPECT_FALSE(called);  // it waits
   EXPECT_EQ(gate.snapshot().waiting, 5u);
-  EXPECT_EQ(gate.acquire({.deadline = clock.now()}).error().reason, Reason::deadline);
+  const auto late = gate.acquire({.deadline = clock.now()});
+  EXPECT_EQ(late.error().reason, Reason::deadline);
+  EXPECT_THAT(late.error().message(), testing::HasSubstr("(deadline): the deadline has passed, 2/2 running"));
   gate.close();
 }
 
@@ -237,8 +241,9 @@ TEST(Gate, TheOldestHoldIsKnownWhereHoldersAre) {
 
 TEST(AcquireAll, OneTimeoutCoversAllGates) {
   ManualClock clock;
-  Gate outer{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
-  Gate inner{{.name = "inner", .max_concurrent = 1, .max_queue = 1, .clock = &clock}};
+  Gate gates[] = {Gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}},
+                  Gate{{.name = "inner", .max_concurrent = 1, .max_queue = 1, .clock = &clock}}};
+  Gate &outer = gates[0], &inner = gates[1];  // taken in the order of their addresses
   auto first = outer.acquire();
   auto second = inner.acquire();
   const TimePoint began = clock.now();

@@ -1,16 +1,19 @@
-// holders.h - who holds the permits of a gate, for Gate::holders().
+// holders.h - the permits in flight, for Gate::holders().
 //
-// A slab of entries under a lock of its own. It grows to as many entries as there were ever permits at once,
-// and is only made when GateOptions::track_holders asks for it.
+// A slab of entries under its own lock, made only with track_holders. It grows to the largest number of permits at once
+// (about 150 bytes each). Entries do not move, and those in use are linked in the order of arrival: adding, removing and
+// finding the oldest are O(1). list() copies in batches and unlocks in between.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <mutex>
+#include <deque>
 #include <source_location>
 #include <string_view>
 #include <vector>
 
 #include "bulkhead/clock.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/snapshot.h"
 
 namespace bulkhead {
@@ -21,24 +24,29 @@ class Holders {
   std::uint32_t add(std::string_view label, TimePoint since, Priority priority, std::uint32_t cost,
                     const std::source_location& where) noexcept;
   void remove(std::uint32_t entry) noexcept;
+  void set_cost(std::uint32_t entry, std::uint32_t cost) noexcept;
   std::vector<Holder> list(TimePoint now) const;
-  std::chrono::nanoseconds oldest(TimePoint now) const noexcept;  // its age; 0: there is none
+  std::chrono::nanoseconds oldest(TimePoint now) const noexcept;  // the age of the oldest; 0: there is none
 
  private:
-  struct Entry {
+  struct HolderEntry {
     bool used = false;
     Priority priority = Priority::normal;
     std::uint32_t cost = 0;
-    std::uint32_t next_free = 0;
+    std::uint32_t older = 0, newer = 0;  // `older` of a free entry: the next free one
     TimePoint since;
     std::source_location where;
     std::uint8_t label_length = 0;
-    char label[Holder::max_label];
+    char label[Holder::kMaxLabel];
   };
 
-  mutable std::mutex mutex_;
-  std::vector<Entry> entries_;
-  std::uint32_t free_ = 0;  // the first free entry, from 1
+  static constexpr std::size_t kBatch = 1024;
+  HolderEntry& at(std::uint32_t number) noexcept BULKHEAD_REQUIRES(mutex_) { return entries_[number - 1]; }
+
+  mutable detail::StdMutex mutex_;
+  std::deque<HolderEntry> entries_ BULKHEAD_GUARDED_BY(mutex_);
+  std::uint32_t free_ BULKHEAD_GUARDED_BY(mutex_) = 0;  // the first free entry, from 1
+  std::uint32_t oldest_ BULKHEAD_GUARDED_BY(mutex_) = 0, newest_ BULKHEAD_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bulkhead

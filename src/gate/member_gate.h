@@ -1,4 +1,4 @@
-// member_gate.h - a gate as its group sees it. For callers it is a gate like any other.
+// member_gate.h - the interface of a gate to its group or scope.
 #pragma once
 
 #include <utility>
@@ -16,8 +16,8 @@ class MemberGate final : public Gate {
 
   MemberGate(GateOptions options, const Membership& membership) : Gate(std::move(options), &membership) {}
 
-  // See Turnstile. Under the group's lock.
-  void reshape(std::uint32_t guaranteed, std::uint32_t ceiling, Wakes& wakes) noexcept;
+  // See Turnstile. The group holds its lock.
+  void reshape(std::uint32_t guaranteed, std::uint32_t ceiling) noexcept;
   void set_ceiling(std::uint32_t ceiling) noexcept { turnstile_.set_ceiling(ceiling); }
   Turnstile::Lack try_enter(const Waiter& w) noexcept { return turnstile_.try_enter(w, slow_now()); }
   void grow(std::uint32_t units, Wakes& wakes) noexcept { turnstile_.grow(units, slow_now(), wakes); }
@@ -28,6 +28,11 @@ class MemberGate final : public Gate {
   std::uint32_t call_back(std::uint32_t units) noexcept { return turnstile_.call_back(units, slow_now()); }
   std::uint32_t collect() noexcept { return turnstile_.collect(slow_now()); }
   void watch(bool on) noexcept { turnstile_.watch(on, slow_now()); }
+  bool quiet() const noexcept { return turnstile_.quiet(); }
+  void let_in_anyway(const Waiter& w) noexcept { turnstile_.let_in_anyway(w, slow_now()); }
+  std::uint32_t let_in_first(std::uint32_t units, Wakes& wakes) noexcept {
+    return turnstile_.let_in_first(units, slow_now(), wakes);
+  }
   Turnstile::Hunger hunger() const noexcept { return turnstile_.hunger(); }
 
   bool closed() const noexcept { return turnstile_.closed(); }
@@ -36,7 +41,10 @@ class MemberGate final : public Gate {
   std::uint32_t reserve(std::uint32_t guaranteed) const noexcept;
   bool at_ceiling() const noexcept { return turnstile_.limit() >= turnstile_.ceiling(); }
 
-  // Whoever was let in under the group's lock is told after it, and the gate stays until then.
+  // The group does not hold its lock for the following functions.
+  // Rejects waiters that can never fit after a change of the shares, and serves the line.
+  void refit(Wakes& wakes) noexcept { turnstile_.refit_all(slow_now(), wakes); }
+  // Waiters that were admitted under the group's lock are told after it; the pin keeps the gate until then.
   void pin() noexcept { Gate::pin(); }
   void unpin_and_tell(Wakes& wakes) noexcept;
 };

@@ -7,7 +7,7 @@ namespace {
 constexpr std::uint64_t kWrap = (std::uint64_t{1} << 63) - 1;
 }
 
-// Of a thread that has no stripe, or not yet.
+// For threads without a stripe; takes the stripe if it has no owner.
 void Meter::step_shared(std::int64_t units, int full, std::int64_t now) noexcept {
   const base::ThreadNumber me = base::this_thread();
   std::uint32_t nobody = 0;
@@ -18,7 +18,7 @@ void Meter::step_shared(std::int64_t units, int full, std::int64_t now) noexcept
   for (std::size_t i = me.number % kShared;; i = (i + 1) % kShared) {
     Stripe& stripe = stripes_[kOwned + i];
     std::uint32_t version = stripe.version.load(std::memory_order_relaxed);
-    // acquire: the sums are those of the one who wrote last
+    // acquire: sees the sums of the last writer
     if (!(version & 1) && stripe.version.compare_exchange_strong(
                               version, version + 1, std::memory_order_acquire, std::memory_order_relaxed))
       return write(stripe, version + 1, units, full, now);
@@ -31,7 +31,7 @@ bool Meter::add_up(const Stripe& stripe, std::uint64_t (&sums)[kSums]) noexcept 
     const std::uint32_t version = stripe.version.load(std::memory_order_acquire);
     if (version & 1) continue;
     std::uint64_t seen[kSums];
-    // acquire: a sum newer than `version` brings the odd version along
+    // acquire: with a sum newer than `version` it sees the odd version
     for (std::size_t i = 0; i < kSums; ++i) seen[i] = stripe.sums[i].load(std::memory_order_acquire);
     if (stripe.version.load(std::memory_order_relaxed) != version) continue;
     for (std::size_t i = 0; i < kSums; ++i) sums[i] += seen[i];
@@ -40,8 +40,8 @@ bool Meter::add_up(const Stripe& stripe, std::uint64_t (&sums)[kSums]) noexcept 
   return false;
 }
 
-// A release that is not yet added makes a reading too large, and the next one smaller: then the larger
-// one stands until it is overtaken.
+// A release that is not added yet makes a reading too large and the next one smaller. Then the larger one is kept until
+// the sum exceeds it.
 std::uint64_t Meter::rise(std::atomic<std::uint64_t>& shown, std::uint64_t to) noexcept {
   std::uint64_t before = shown.load(std::memory_order_relaxed);
   while (static_cast<std::int64_t>(to - before) > 0)
@@ -54,7 +54,7 @@ Meter::Reading Meter::read(std::int64_t now) noexcept {
   bool whole = true;
   for (const Stripe& stripe : stripes_) whole = whole && add_up(stripe, sums);
   const auto t = static_cast<std::uint64_t>(now);
-  // A thread lost its core while it wrote, and does not come back to it: as before, then.
+  // A writer was preempted for long: return the last reading.
   if (!whole)
     return {shown_[0].load(std::memory_order_relaxed) & kWrap,
             shown_[1].load(std::memory_order_relaxed) & kWrap};

@@ -20,12 +20,12 @@ namespace bulkhead::model {
 enum class Fact : std::uint8_t { admit, reject, release, resize, close };
 
 // What the hooks must report.
-struct Entry {
+struct LoggedEvent {
   Fact fact;
   Priority tier = Priority::normal;
   Reason reason{};  // of a rejection
   std::uint32_t in_flight, waiting, limit, max_queue;
-  bool operator==(const Entry&) const = default;
+  bool operator==(const LoggedEvent&) const = default;
 };
 
 // What a caller must be told.
@@ -64,19 +64,17 @@ struct ModelGate {
   std::int64_t now;
   bool closed = false;
   std::vector<Call> running{}, line{};
-  // Flows: when the first of a queue may begin, in units of cost; the same for the tier; and the last
-  // queue served.
+  // Flows: when the first of a queue may begin, in units of cost; and the same for the tier.
   struct Turn {
     std::map<std::uint32_t, std::uint64_t> start{};
     std::uint64_t now = 0, end = 0;
-    std::uint32_t last = 0;
   };
   std::map<Priority, Turn> turns{};
   // What has been seen of it
   std::uint64_t released = 0, failed = 0, double_releases = 0;
   std::map<Reason, std::uint64_t> rejected{};
   std::int64_t occupancy = 0, saturated = 0;
-  std::vector<Entry> log{};
+  std::vector<LoggedEvent> log{};
   std::vector<Answer> answers{};
 
   std::uint32_t in_flight() const {
@@ -100,11 +98,8 @@ struct ModelGate {
 
   auto head() {  // of equals, the oldest
     if (flow_queues == 0) return std::ranges::min_element(line, {}, &Call::tier);
-    return std::ranges::min_element(line, {}, [this](const Call& c) {
-      Turn& turn = turns[c.tier];
-      const std::uint32_t in_turn = (c.queue + 2 * flow_queues - turn.last - 1) % flow_queues;
-      return std::tuple(c.tier, turn.start[c.queue], in_turn);
-    });
+    return std::ranges::min_element(
+        line, {}, [this](const Call& c) { return std::tuple(c.tier, turns[c.tier].start[c.queue]); });
   }
   bool head_is_starved() {
     return fairness == Fairness::adaptive && !line.empty() && now - head()->since > max_barge;
@@ -126,29 +121,30 @@ struct ModelGate {
     return units;
   }
   detail::FlowHand hand(const Call& c) const { return {c.flow, 0, flow_queues, flow_hand}; }
-  std::uint32_t in_hand(const Call& c) const {
-    std::uint32_t sum = 0;
-    for (const std::uint32_t q : hand(c)) sum += in_queue(c.tier, q);
-    return sum;
-  }
-  std::uint32_t shortest(const Call& c) const {
+  // Where its flow stands already; else where its turn comes first.
+  std::uint32_t queue_for(const Call& c) {
     if (flow_queues == 0) return 0;
+    for (const Call& w : line)
+      if (w.tier == c.tier && w.flow == c.flow) return w.queue;
     const detail::FlowHand dealt = hand(c);
-    return *std::ranges::min_element(dealt, {}, [&](std::uint32_t q) { return units_in_queue(c.tier, q); });
+    Turn& turn = turns[c.tier];
+    return *std::ranges::min_element(dealt, {}, [&](std::uint32_t q) {
+      return std::max(turn.start[q], turn.now) + units_in_queue(c.tier, q);
+    });
   }
   // Those served before it: all of higher tiers, those in its queue, and of each other queue one more
   // than that.
-  std::int64_t predicted_ahead(const Call& c) const {
+  std::int64_t predicted_ahead(const Call& c) {
     if (flow_queues == 0) return ahead(c);
     std::int64_t sum = std::ranges::count_if(line, [&](const Call& w) { return w.tier < c.tier; });
-    const std::uint32_t mine = shortest(c), before = in_queue(c.tier, mine);
+    const std::uint32_t mine = queue_for(c), before = in_queue(c.tier, mine);
     for (std::uint32_t q = 0; q < flow_queues; ++q)
       sum += q == mine ? before : std::min(in_queue(c.tier, q), before + 1);
     return sum;
   }
   // Who makes room for `c`, of the lowest tier there is: the newest; with flows, the newest of the
   // longest queue.
-  const Call* victim(const Call& c) const {
+  const Call* victim(const Call& c) {
     if (line.empty()) return nullptr;
     const Priority lowest = std::ranges::max_element(line, {}, &Call::tier)->tier;
     std::uint32_t longest = 0;
@@ -159,7 +155,8 @@ struct ModelGate {
         newest_first, [&](const Call& w) { return w.tier == lowest && w.queue == longest; });
     if (lowest > c.tier) return &found;
     if (flow_queues == 0 || lowest < c.tier) return nullptr;
-    return in_hand(c) + 1 < in_hand(found) ? &found : nullptr;  // among equals, only to make it fairer
+    // Among equals, only to make the queues more even.
+    return in_queue(lowest, queue_for(c)) + 1 < in_queue(lowest, longest) ? &found : nullptr;
   }
 
   void acquire(Call c) {
@@ -176,7 +173,7 @@ struct ModelGate {
     if (full && !victim(c)) return reject(c, Reason::queue_limit);
     if (c.timeout <= 0) return reject(c, Reason::timeout);
     if (full) leave(victim(c)->id, Reason::evicted);
-    c.queue = shortest(c);
+    c.queue = queue_for(c);
     if (in_queue(c.tier, c.queue) == 0) {  // it saves up nothing
       Turn& turn = turns[c.tier];
       turn.start[c.queue] = std::max(turn.start[c.queue], turn.now);
@@ -204,6 +201,24 @@ struct ModelGate {
     if (outcome == Outcome::failure) ++failed;
     serve();
     note(Fact::release, tier);
+  }
+
+  bool settle(int id, std::uint32_t units) {
+    const auto c = std::ranges::find(running, id, &Call::id);
+    if (c == running.end() || units > c->cost) return false;
+    if (units < c->cost) {
+      c->cost = units;
+      serve();
+    }
+    return true;
+  }
+
+  bool grow(int id, std::uint32_t units) {
+    const auto c = std::ranges::find(running, id, &Call::id);
+    if (c == running.end()) return false;
+    if (units > 0 && (ahead(*c) > 0 || in_flight() + units > most(c->tier))) return false;
+    c->cost += units;
+    return true;
   }
 
   void cancel(int id, Reason reason = Reason::cancelled) {
@@ -262,8 +277,7 @@ struct ModelGate {
       turn.now = turn.start[c.queue];
       turn.start[c.queue] += c.cost;
       turn.end = std::max(turn.end, turn.start[c.queue]);
-      turn.last = c.queue;
-      settle(c.tier);
+      forgive(c.tier);
       admit(c);
     }
   }
@@ -271,10 +285,10 @@ struct ModelGate {
     const auto w = std::ranges::find(line, id, &Call::id);
     const Call c = *w;
     line.erase(w);
-    settle(c.tier);
+    forgive(c.tier);
     reject(c, reason);
   }
-  void settle(Priority tier) {  // with nobody left, nobody owes anything
+  void forgive(Priority tier) {  // an empty tier makes all queues equal
     if (waiting(tier) == 0) turns[tier].now = turns[tier].end;
   }
   void admit(const Call& c) {

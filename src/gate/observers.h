@@ -1,4 +1,4 @@
-// observers.h - who watches a gate: its hooks, and the list of who holds its units. A gate without them has none of this.
+// observers.h - the hooks and holders of a gate; made only if the options need them.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,13 @@
 
 namespace bulkhead {
 
-struct Gate::Observers {
+struct detail::GateCore::Observers {
   Hooks hooks;
   std::optional<Holders> holders;
 };
 
 template <class F>
-void Gate::call_hook(const F& hook) noexcept {
+void detail::GateCore::call_hook(const F& hook) noexcept {
 #if defined(__cpp_exceptions)
   try {
     hook();

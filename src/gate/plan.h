@@ -1,14 +1,14 @@
-// plan.h - what a call has worked out by the time it has to join the line.
+// plan.h - the times and terms with which a call joins the line.
 #pragma once
 
 #include "bulkhead/gate.h"
 
 namespace bulkhead {
 
-struct Gate::Plan {
-  std::int64_t now = 0;   // ns; 0 where nobody needs the time
-  std::int64_t seen = 0;  // ns; a glance at the clock that somebody took just before; 0: nobody
-  std::int64_t until = Turnstile::forever;  // ns; when to give up waiting
+struct detail::GateCore::WaitPlan {
+  std::int64_t now = 0;                      // ns; 0 if no time is needed
+  std::int64_t seen = 0;                     // ns; the time that the caller has just read; 0: none
+  std::int64_t until = Turnstile::kForever;  // ns; when the wait times out
   Turnstile::Terms terms{};
 };
 

@@ -1,22 +1,31 @@
 // slow_path.h - the turnstile beyond its two atomic operations: the line, hand-off, resize, close, drain.
 //
-// Every function that changes something runs under the turnstile's lock, is short, and calls nobody:
-// those it decides are collected in a Wakes and told by the caller after the lock is gone. The
+// Every function that changes the line runs under the turnstile's lock and calls no other code: it collects decided
+// waiters in a Wakes, which the caller tells after unlocking. No hold of the lock visits more than two batches of waiters
+// (P::kBatch); work on more waiters unlocks in between, so that a line of two million does not block other callers. The
 // invariants are in bulkhead/detail/turnstile.h.
 #pragma once
 
+#include "bulkhead/detail/mutex.h"
 #include "bulkhead/detail/turnstile.h"
 #include "gate/flow_queues.h"
+#include "gate/wakes.h"
 
 namespace bulkhead::detail {
 
+// For work that unlocks after each batch and locks again: a thread that waits for the lock gets it in between.
 template <class Mutex>
-class Hold {
+class BULKHEAD_SCOPED_CAPABILITY HoldForABatch {
  public:
-  explicit Hold(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~Hold() { mutex_.unlock(); }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
+  explicit HoldForABatch(Mutex& mutex) BULKHEAD_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~HoldForABatch() BULKHEAD_RELEASE() {
+    if constexpr (requires { mutex_.unlock_fairly(); })
+      mutex_.unlock_fairly();
+    else
+      mutex_.unlock();
+  }
+  HoldForABatch(const HoldForABatch&) = delete;
+  HoldForABatch& operator=(const HoldForABatch&) = delete;
 
  private:
   Mutex& mutex_;
@@ -24,7 +33,7 @@ class Hold {
 
 template <class P>
 Turnstile<P>::Turnstile(const Setup& setup) noexcept
-    : word_(word::quiet + word::bias + setup.limit - setup.reserve),
+    : word_(word::kQuiet + word::kBias + setup.limit - setup.reserve),
       quarter_(setup.observed ? 4 : 0),
       limit_(setup.limit),
       reserve_(setup.reserve),
@@ -61,7 +70,9 @@ void Turnstile<P>::push(Waiter& w) noexcept {
     list.last = &w;
   }
   w.queued = true;
-  line_.store(line_.load(std::memory_order_relaxed) + line::one(w.tier), std::memory_order_release);
+  const std::uint64_t l = line_.load(std::memory_order_relaxed);
+  if (l == 0 || w.cost > heaviest_) heaviest_ = w.cost;
+  line_.store(l + line::one(w.tier), std::memory_order_release);
 }
 
 template <class P>
@@ -75,6 +86,7 @@ void Turnstile<P>::unlink(Waiter& w, bool served) noexcept {
   }
   w.queued = false;
   if (poked_ == &w) poked_ = nullptr;
+  if (scan_ == &w) scan_ = w.next;
 }
 
 template <class P>
@@ -83,22 +95,15 @@ void Turnstile<P>::leave(Waiter& w) noexcept {
   unlink(w, false);
 }
 
-// Tier by tier; it may leave the line. False: enough.
+// The line consists of this many lists, tier by tier.
 template <class P>
-template <class F>
-void Turnstile<P>::each_waiter(F&& f) const noexcept {
-  const auto in_list = [&f](Waiter* w) {
-    for (Waiter* next = nullptr; w; w = next) {
-      next = w->next;
-      if (!f(*w)) return false;
-    }
-    return true;
-  };
-  for (std::size_t tier = 0; tier < kPriorities; ++tier) {
-    if (!in_list(tiers_[tier].first)) return;
-    for (std::uint32_t q = 0; flows_ && q < flows_->size(); ++q)
-      if (!in_list(flows_->first(tier, q))) return;
-  }
+std::uint32_t Turnstile<P>::lists() const noexcept {
+  return static_cast<std::uint32_t>(kPriorities) * (flows_ ? flows_->size() : 1);
+}
+
+template <class P>
+Waiter<P>* Turnstile<P>::first_of(std::uint32_t list) const noexcept {
+  return flows_ ? flows_->first(list / flows_->size(), list % flows_->size()) : tiers_[list].first;
 }
 
 template <class P>
@@ -136,8 +141,7 @@ bool Turnstile<P>::line_is_full(std::uint64_t l, std::uint32_t max, Priority tie
   return line::total(l) + std::uint64_t{reserve} >= max;
 }
 
-// Takes the units of `w` whatever quiet says. The lock keeps limit and reserve still; the word
-// may still move.
+// Takes the units of `w` even if quiet is clear. Limit and reserve do not change under the lock; the word may.
 template <class P>
 bool Turnstile<P>::take(const Waiter& w, std::int64_t now) noexcept {
   const std::int64_t reserve = w.tier == Priority::critical ? reserve_.load(std::memory_order_relaxed) : 0;
@@ -154,8 +158,8 @@ bool Turnstile<P>::take(const Waiter& w, std::int64_t now) noexcept {
   return taken;
 }
 
-// Gives `w`, who is in line, its units, if there is room. The line is counted down first: whoever sees the
-// units gone must not see it as long as before, or look() would refuse a call that has a place.
+// Admits `w`, which is in line, if there is room. The line is counted down before the units are taken: a reader that sees
+// the units taken must not see the old count, or look() would reject a call although the line has a place.
 template <class P>
 bool Turnstile<P>::admit(Waiter& w, std::int64_t now) noexcept {
   if (!fits(w)) return false;
@@ -172,16 +176,23 @@ bool Turnstile<P>::admit(Waiter& w, std::int64_t now) noexcept {
 
 // ---- serving it ----
 
-// Gives what is free to those who are next. In the loose modes a thread is only woken to try for
-// itself, one at a time, so that the units stay usable by others while it wakes; whoever needs no
-// waking gets them directly.
+// Gives free units to the next waiters. In the loose modes (barging, adaptive) it only wakes a thread to try for itself,
+// one at a time, so that other calls can use the units while the thread wakes up; other waiters get the units directly.
+// After a batch it stops and sets wakes.more: the caller has to call go_on(), and no other thread serves until then. A
+// closed line is not served.
 template <class P>
 void Turnstile<P>::serve(std::int64_t now, Wakes& wakes) noexcept {
+  if (serving_ || closed_.load(std::memory_order_relaxed)) return;
+  int served = 0;
   while (Waiter* w = next()) {
+    if (served++ == P::kBatch) {
+      serving_ = wakes.more = true;
+      return;
+    }
     if (loose() && w->is_thread && !starved(w, now)) {
       if (!poked_ && fits(*w)) {
         poked_ = w;
-        w->signal.store(Waiter::poked, std::memory_order_release);
+        w->signal.store(Waiter::kPoked, std::memory_order_release);
         wakes.poke = &w->signal;
       }
       return;
@@ -196,12 +207,12 @@ void Turnstile<P>::set_quiet(bool quiet) noexcept {
   P::point("quiet.before_change");
   quiet_ = quiet;
   if (quiet)
-    slow_releases_ += word::released(word_.fetch_add(word::quiet, std::memory_order_acq_rel));
+    slow_releases_ += word::released(word_.fetch_add(word::kQuiet, std::memory_order_acq_rel));
   else
-    slow_releases_ -= word::released(word_.fetch_sub(word::quiet, std::memory_order_acq_rel));
+    slow_releases_ -= word::released(word_.fetch_sub(word::kQuiet, std::memory_order_acq_rel));
 }
 
-// Brings the quiet bit in line with the state. True: it was cleared just now, so look at `room` again (L1).
+// Updates the quiet bit. True: it was cleared now, so read `room` again (L1).
 template <class P>
 bool Turnstile<P>::settle_quiet(std::int64_t now) noexcept {
   Waiter* w = head();
@@ -219,15 +230,28 @@ template <class P>
 void Turnstile<P>::attend(std::int64_t now, Wakes& wakes) noexcept {
   do serve(now, wakes);
   while (settle_quiet(now));
-  note(word_.load(std::memory_order_relaxed));  // while there is a line, nobody passes who would
+  note(word_.load(std::memory_order_relaxed));  // while there is a line, no call passes that would note it
   allow_posts();
   check_idle(wakes);
+}
+
+// Continues attend() after a batch. Until it is done, `wakes` has admitted waiters that are not published, so the gate is
+// not idle and cannot be destroyed. Not under the lock.
+template <class P>
+void Turnstile<P>::go_on(std::int64_t now, Wakes& wakes) noexcept {
+  while (wakes.more) {
+    P::point("go_on.before_lock");
+    HoldForABatch hold(mutex_);
+    serving_ = wakes.more = false;
+    attend(now, wakes);
+  }
 }
 
 template <class P>
 bool Turnstile<P>::idle() const noexcept {
   const std::uint64_t w = word_.load(std::memory_order_acquire);
   const std::uint32_t on_the_way = slow_releases_ + (quiet_ ? 0 : word::released(w));
+  if (empty_.load(std::memory_order_relaxed) != 0) return false;  // after the word: see E1
   return !head() && on_the_way == 0 &&
          word::room(w) >=
              std::int64_t{limit_.load(std::memory_order_relaxed)} - reserve_.load(std::memory_order_relaxed);
@@ -241,27 +265,30 @@ void Turnstile<P>::check_idle(Wakes& wakes) noexcept {
   last->next = static_cast<Drain*>(wakes.idle);
   wakes.idle = drains_;
   drains_ = nullptr;
-  settle_quiet(0);  // the line is empty: the time does not matter
+  settle_quiet(0);  // the line is empty, so no time is needed
 }
 
 template <class P>
 void Turnstile<P>::keep_drains(Wakes& told, std::int64_t now, Wakes& wakes) noexcept {
   if (!told.idle) return;
-  Hold hold(mutex_);
-  if (idle()) return;
-  auto* last = static_cast<Drain*>(told.idle);
-  while (last->next) last = last->next;
-  last->next = drains_;
-  drains_ = static_cast<Drain*>(told.idle);
-  told.idle = nullptr;
-  attend(now, wakes);
+  {
+    MutexLock hold(mutex_);
+    if (idle()) return;
+    auto* last = static_cast<Drain*>(told.idle);
+    while (last->next) last = last->next;
+    last->next = drains_;
+    drains_ = static_cast<Drain*>(told.idle);
+    told.idle = nullptr;
+    attend(now, wakes);
+  }
+  go_on(now, wakes);
 }
 
 template <class P>
 bool Turnstile<P>::give_back(std::uint32_t cost, std::uint32_t units, std::int64_t now) noexcept {
   const std::uint64_t w = put_back(cost);
   P::measure(*meter_, -std::int64_t{units}, word::turned_full(w, w + cost), now);
-  return w & word::quiet;
+  return w & word::kQuiet;
 }
 
 template <class P>
@@ -276,9 +303,12 @@ void Turnstile<P>::rouse() const noexcept {
 template <class P>
 void Turnstile<P>::after_release(std::int64_t now, Wakes& wakes) noexcept {
   P::point("release.before_lock");
-  Hold hold(mutex_);
-  --slow_releases_;
-  attend(now, wakes);
+  {
+    MutexLock hold(mutex_);
+    --slow_releases_;
+    attend(now, wakes);
+  }
+  go_on(now, wakes);
 }
 
 // ---- joining and leaving it ----
@@ -293,14 +323,14 @@ inline typename Turnstile<P>::Look Turnstile<P>::look(Priority tier, std::uint32
   Look look{Verdict::pending, now.in_flight(), now.limit, line::total(l), max};
 
   const bool full = word::room(w) < std::int64_t{cost} && (tier != Priority::critical || now.reserve == 0);
-  if (!(w & word::quiet) && closed()) {
+  if (!(w & word::kQuiet) && closed()) {
     look.verdict = rejected(Reason::shutdown);
   } else if (!may_queue || max == 0) {
     if (full) look.verdict = rejected(Reason::concurrency_limit);
-  } else if (line_is_full(l, max, tier) && line::below(l, tier) == 0 && cost == 1 && !flows_) {
-    // In line are only those this call may neither overtake nor evict, and as many as are allowed. Without
-    // fifo it could barge, so it must have been full at the same instant: the word did not change in between.
-    // (A cost above 1 might exceed the limit, which is another reason; and between flows it might evict.)
+  } else if (line_is_full(l, max, tier) && evictable(l, tier) == 0 && cost == 1 && !flows_) {
+    // The line is full of calls that this call may neither overtake nor evict. Without fifo it could barge, so the gate
+    // must have been full at the same instant: the word did not change in between. (A cost above 1 might exceed the
+    // limit, which is a different reason; with flows the call might evict.)
     if (!loose() || (full && word_.load(std::memory_order_acquire) == w))
       look.verdict = rejected(Reason::queue_limit);
   }
@@ -310,16 +340,29 @@ inline typename Turnstile<P>::Look Turnstile<P>::look(Priority tier, std::uint32
 template <class P>
 Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wakes& wakes) noexcept {
   P::point("enter.before_lock");
-  Hold hold(mutex_);
-  const auto reject = [&](Reason reason) {
-    decide(w, rejected(reason));
-    return rejected(reason);
-  };
-  if (closed_.load(std::memory_order_relaxed)) return reject(Reason::shutdown);
+  Verdict verdict = Verdict::pending;
+  {
+    MutexLock hold(mutex_);
+    verdict = join(w, terms, now, wakes);
+  }
+  go_on(now, wakes);  // if `w` is pending, it may be decided and destroyed by now
+  return verdict;
+}
+
+template <class P>
+Verdict Turnstile<P>::reject(Waiter& w, Reason reason) noexcept {
+  decide(w, rejected(reason));
+  return rejected(reason);
+}
+
+template <class P>
+Verdict Turnstile<P>::join(Waiter& w, const Terms& terms, std::int64_t now, Wakes& wakes) noexcept {
+  if (closed_.load(std::memory_order_relaxed)) return reject(w, Reason::shutdown);
   take_posts();  // they came before
-  // A stop that came first refuses it. A timeout that came first only means that it will not wait.
+  // An early stop rejects the call. An early timeout only means that it does not wait.
   const bool too_late = w.early == rejected(Reason::timeout);
-  if (const Verdict early = w.early; early != Verdict::pending && !too_late) return reject(reason_of(early));
+  if (const Verdict early = w.early; early != Verdict::pending && !too_late)
+    return reject(w, reason_of(early));
 
   const std::uint64_t l = line_.load(std::memory_order_relaxed);
   const std::uint32_t ahead = line::total(l) - line::below(l, w.tier);
@@ -327,61 +370,66 @@ Verdict Turnstile<P>::enter(Waiter& w, const Terms& terms, std::int64_t now, Wak
     decide(w, Verdict::admitted);
     return Verdict::admitted;
   }
-  if (hopeless(w)) return reject(Reason::concurrency_limit);
+  if (hopeless(w)) return reject(w, Reason::concurrency_limit);
   if (terms.may_queue && terms.mean_hold > 0) {
     const std::uint32_t now_allowed = limit_.load(std::memory_order_relaxed);
-    const std::uint32_t limit = now_allowed > 0 ? now_allowed : 1;  // 0: a member whose units are all lent
+    const std::uint32_t limit =
+        now_allowed > 0 ? now_allowed : 1;  // it is 0 for a member whose units are all lent
     const std::uint32_t before =
         flows_ ? ahead - line::count(l, static_cast<std::size_t>(w.tier)) + flows_->ahead(w) : ahead;
     if (static_cast<double>(before) * static_cast<double>(terms.mean_hold) / static_cast<double>(limit) >
         static_cast<double>(terms.time_left))
-      return reject(Reason::deadline);
+      return reject(w, Reason::deadline);
   }
   const std::uint32_t max = max_queue_.load(std::memory_order_relaxed);
-  if (!terms.may_queue || max == 0) return reject(Reason::concurrency_limit);
+  if (!terms.may_queue || max == 0) return reject(w, Reason::concurrency_limit);
   const bool full = line_is_full(l, max, w.tier);
-  if (full && line::below(l, w.tier) == 0 && !(flows_ && flows_->may_evict(w)))
-    return reject(Reason::queue_limit);
-  if (!terms.may_wait || too_late) return reject(Reason::timeout);
+  if (full && evictable(l, w.tier) == 0 && !(flows_ && flows_->may_evict(w)))
+    return reject(w, Reason::queue_limit);
+  if (!terms.may_wait || too_late) return reject(w, Reason::timeout);
 
-  if (full) {  // the newest of the lowest tier makes room; with flows, the newest of its longest queue
+  if (full) {  // evict the newest (or oldest) waiter of the lowest tier; with flows, of its longest queue
     std::size_t lowest = kPriorities - 1;
     while (line::count(l, lowest) == 0) --lowest;
-    Waiter& victim = flows_ ? *flows_->last_of_longest(lowest) : *tiers_[lowest].last;
+    Waiter& victim = discards_oldest_ ? *(flows_ ? flows_->first_of_longest(lowest) : tiers_[lowest].first)
+                                      : *(flows_ ? flows_->last_of_longest(lowest) : tiers_[lowest].last);
     leave(victim);
     decide(victim, rejected(Reason::evicted));
     wakes.push(victim);
   }
   w.since = now;
-  // Before it can be seen in line: who has seen it must not overtake it by the fast path.
+  // Before `w` can be seen in line: a thread that has seen it must not overtake it on the fast path.
   if (!loose() && quiet_) set_quiet(false);
   push(w);
   P::point("enter.before_recheck");
   attend(now, wakes);
-  wakes.remove(w);  // if it was its turn already, its owner learns so from the return value
+  // If `w` was decided already, the return value tells its owner.
+  if (w.verdict != Verdict::pending) wakes.remove(w);
   return w.verdict;
 }
 
 template <class P>
 bool Turnstile<P>::withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& wakes) noexcept {
   P::point("withdraw.before_lock");
-  Hold hold(mutex_);
-  take_posts();
-  if (!w.queued) {
-    if (w.verdict == Verdict::pending && (w.early == Verdict::pending || reason != Reason::timeout))
-      w.early = rejected(reason);
-    return false;
+  {
+    MutexLock hold(mutex_);
+    take_posts();
+    if (!w.queued) {
+      if (w.verdict == Verdict::pending && (w.early == Verdict::pending || reason != Reason::timeout))
+        w.early = rejected(reason);
+      return false;
+    }
+    leave(w);
+    decide(w, rejected(reason));
+    attend(now, wakes);
   }
-  leave(w);
-  decide(w, rejected(reason));
-  attend(now, wakes);
+  go_on(now, wakes);
   return true;
 }
 
-// A thread just woken to try mostly comes too late: those who were running have taken the units again, and it
-// may even have pushed one of them off its core. Rather than going back to sleep and being woken by the next
-// release, it lets them run a few times first; until it has tried, releases need not wake anybody. Not for
-// adaptive, where it would also put off the moment in which it notices that it is starved.
+// A thread that was woken to try is mostly too late: running threads have taken the units again, and it may even have
+// taken the core of one of them. Instead of sleeping until the next release wakes it, it yields a few times first; until
+// it has tried, releases wake no other thread. Not for adaptive, where it would notice later that it is starved.
 template <class P>
 void Turnstile<P>::linger(const Waiter& w) const noexcept {
   if constexpr (requires { P::yield(); }) {
@@ -395,23 +443,23 @@ template <class Now, class Park, class Tell>
 bool Turnstile<P>::wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, Tell&& tell) noexcept {
   for (bool woken = false;;) {
     const std::uint32_t s = w.signal.load(std::memory_order_acquire);
-    if (s == Waiter::done) return false;
-    if (s == Waiter::poked || woken) {
+    if (s == Waiter::kDone) return false;
+    if (s == Waiter::kPoked || woken) {
       woken = false;
       if (try_again(w, s, now, tell)) return true;
       continue;
     }
-    const std::int64_t t = until == forever ? 0 : now();
+    const std::int64_t t = until == kForever ? 0 : now();
     if (t < until) {
       park(w.signal, s, until);
-      woken = !observed_;  // else its release tells of the admission before it tells of itself, at one time
+      woken = !observed_;  // observed: the release reports the admission before it reports itself
       continue;
     }
     Wakes wakes;
     const bool left = withdraw(w, Reason::timeout, t, wakes);
     tell(wakes);
     if (left) return true;
-    until = forever;  // decided already: it keeps what it was given, and the word is on its way
+    until = kForever;  // decided already: it keeps its units, and the signal is about to be set
   }
 }
 
@@ -423,8 +471,8 @@ bool Turnstile<P>::try_again(Waiter& w, std::uint32_t signal, Now& now, Tell& te
   P::fetch(&mutex_);
   P::fetch(&slow_releases_);
   P::point("wait.woken");
-  if (signal == Waiter::poked) {
-    w.signal.compare_exchange_strong(signal, Waiter::sleeping, std::memory_order_acquire,
+  if (signal == Waiter::kPoked) {
+    w.signal.compare_exchange_strong(signal, Waiter::kSleeping, std::memory_order_acquire,
                                      std::memory_order_acquire);
     linger(w);
   }
@@ -432,14 +480,15 @@ bool Turnstile<P>::try_again(Waiter& w, std::uint32_t signal, Now& now, Tell& te
   Wakes wakes;
   bool admitted = false;
   {
-    Hold hold(mutex_);
+    MutexLock hold(mutex_);
     if (w.verdict == Verdict::pending) {
       if (poked_ == &w) poked_ = nullptr;
-      admitted = head() == &w && admit(w, t);
+      admitted = !closed_.load(std::memory_order_relaxed) && head() == &w && admit(w, t);
       attend(t, wakes);
-      // attend may have decided w itself: then it is in `wakes` and told like any other
+      // attend() may have decided `w`: then it is in `wakes` and is published like any other waiter
     }
   }
+  go_on(t, wakes);
   tell(wakes);
   return admitted;
 }
@@ -448,7 +497,7 @@ template <class P>
 void Turnstile<P>::publish(Waiter& w) noexcept {
   if (!w.is_thread) return w.complete(w);
   auto* signal = &w.signal;
-  signal->store(Waiter::done, std::memory_order_release);
+  signal->store(Waiter::kDone, std::memory_order_release);
   P::wake(signal);  // an address only: the waiter may be gone
 }
 
@@ -458,7 +507,7 @@ void Turnstile<P>::finish(Wakes& wakes) noexcept {
   for (auto* drain = static_cast<Drain*>(wakes.idle); drain;) {
     Drain* next = drain->next;
     auto* signal = &drain->signal;
-    signal->store(Waiter::done, std::memory_order_release);
+    signal->store(Waiter::kDone, std::memory_order_release);
     P::wake(signal);
     drain = next;
   }
@@ -478,7 +527,22 @@ void Turnstile<P>::shift(std::int64_t by, std::int64_t now) noexcept {
 template <class P>
 void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64_t now,
                           Wakes& wakes) noexcept {
-  Hold hold(mutex_);
+  bool over = false;
+  {
+    MutexLock hold(mutex_);
+    reshape(limit, reserve, now);
+    over = refit(now, wakes);
+  }
+  while (!over) {
+    P::point("resize.between_batches");
+    HoldForABatch hold(mutex_);
+    over = refit(now, wakes);
+  }
+  go_on(now, wakes);
+}
+
+template <class P>
+void Turnstile<P>::reshape(std::uint32_t limit, std::uint32_t reserve, std::int64_t now) noexcept {
   take_posts();
   const std::int64_t before =
       std::int64_t{limit_.load(std::memory_order_relaxed)} - reserve_.load(std::memory_order_relaxed);
@@ -489,20 +553,50 @@ void Turnstile<P>::resize(std::uint32_t limit, std::uint32_t reserve, std::int64
   limit_.store(limit, std::memory_order_release);
   reserve_.store(reserve, std::memory_order_release);
   end();
-  each_waiter([&](Waiter& w) {
-    if (hopeless(w)) {
-      leave(w);
-      decide(w, rejected(Reason::concurrency_limit));
-      wakes.push(w);
+  start_scan();
+}
+
+// Starts a scan of the whole line if a waiter may cost more than can ever be available. Waiters that join later are
+// checked against the new limit when they join. A second resize restarts the scan, and both callers continue it.
+template <class P>
+void Turnstile<P>::start_scan() noexcept {
+  const std::uint32_t limit = limit_.load(std::memory_order_relaxed);
+  const std::uint32_t ceiling = ceiling_.load(std::memory_order_relaxed);
+  const std::int64_t most =
+      std::int64_t{ceiling > limit ? ceiling : limit} - reserve_.load(std::memory_order_relaxed);
+  const bool under_way = scan_ || scan_list_ < lists();
+  if (!under_way && heaviest_ <= most) return;
+  scan_ = nullptr;
+  scan_list_ = 0;
+  heaviest_ = 0;  // the scan computes it again
+}
+
+// Rejects waiters that can never fit, then serves the line. False: a batch was visited, and there are more.
+template <class P>
+bool Turnstile<P>::refit(std::int64_t now, Wakes& wakes) noexcept {
+  for (int looks = 0; scan_ || scan_list_ < lists(); ++looks) {
+    if (looks == P::kBatch) return false;
+    if (!scan_) {
+      scan_ = first_of(scan_list_++);
+      continue;
     }
-    return true;
-  });
+    Waiter& w = *scan_;
+    scan_ = w.next;
+    if (!hopeless(w)) {
+      if (w.cost > heaviest_) heaviest_ = w.cost;
+      continue;
+    }
+    leave(w);
+    decide(w, rejected(Reason::concurrency_limit));
+    wakes.push(w);
+  }
   attend(now, wakes);
+  return true;
 }
 
 template <class P>
 void Turnstile<P>::resize_queue(std::uint32_t max_queue, std::uint32_t reserve) noexcept {
-  Hold hold(mutex_);
+  MutexLock hold(mutex_);
   take_posts();
   max_queue_.store(max_queue, std::memory_order_release);
   queue_reserve_.store(reserve, std::memory_order_release);
@@ -511,38 +605,66 @@ void Turnstile<P>::resize_queue(std::uint32_t max_queue, std::uint32_t reserve) 
 
 template <class P>
 bool Turnstile<P>::close(Wakes& wakes) noexcept {
-  Hold hold(mutex_);
-  if (closed_.load(std::memory_order_relaxed)) return false;
-  closed_.store(true, std::memory_order_release);
-  take_posts();
+  bool over = false;
+  {
+    MutexLock hold(mutex_);
+    if (closed_.load(std::memory_order_relaxed)) return false;
+    closed_.store(true, std::memory_order_release);
+    take_posts();
+    over = reject_all(wakes);
+  }
+  while (!over) {
+    P::point("close.between_batches");
+    HoldForABatch hold(mutex_);
+    over = reject_all(wakes);
+  }
+  return true;
+}
+
+// Empties a closed line. False: a batch was rejected, and there are more.
+template <class P>
+bool Turnstile<P>::reject_all(Wakes& wakes) noexcept {
+  int rejects = 0;
   while (Waiter* w = head()) {
+    if (rejects++ == P::kBatch) break;
     leave(*w);
     decide(*w, rejected(Reason::shutdown));
     wakes.push(*w);
   }
-  attend(0, wakes);
-  return true;
+  attend(0, wakes);  // also between batches: it closes the fast path, which a poked waiter may have kept open
+  return !head();
 }
 
 template <class P>
 bool Turnstile<P>::join_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept {
-  Hold hold(mutex_);
-  drain.next = drains_;
-  drains_ = &drain;
-  attend(now, wakes);  // clears quiet, so that the last release comes by; finds it idle if it is
-  return drains_ != nullptr;
+  bool waits = false;
+  {
+    MutexLock hold(mutex_);
+    drain.next = drains_;
+    drains_ = &drain;
+    attend(now,
+           wakes);  // clears quiet, so that the last release takes the lock; ends the drain if it is idle
+    waits = drains_ != nullptr;
+  }
+  go_on(now, wakes);
+  return waits;
 }
 
 template <class P>
 bool Turnstile<P>::leave_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept {
-  Hold hold(mutex_);
-  for (Drain** d = &drains_; *d; d = &(*d)->next) {
-    if (*d != &drain) continue;
-    *d = drain.next;
-    attend(now, wakes);
-    return true;
+  bool left = false;
+  {
+    MutexLock hold(mutex_);
+    Drain** d = &drains_;
+    while (*d && *d != &drain) d = &(*d)->next;
+    left = *d == &drain;
+    if (left) {
+      *d = drain.next;
+      attend(now, wakes);
+    }
   }
-  return false;
+  go_on(now, wakes);
+  return left;
 }
 
 // ---- reading ----
@@ -559,19 +681,19 @@ template <class P>
   const Shape seen = shape_under_lock();
   if (begun_.load(std::memory_order_acquire) == ended) [[likely]]
     return seen;
-  return shape_in_the_end();
+  return shape_with_retries();
 }
 
-// Somebody is between begin() and end(): mostly a call that fails or costs more, and gone by now.
+// A section is open (begin()): mostly a call that fails or costs more than 1, and is over by now.
 template <class P>
-[[gnu::noinline]] typename Turnstile<P>::Shape Turnstile<P>::shape_in_the_end() const noexcept {
-  for (int i = 0; i < P::looks; ++i) {
+[[gnu::noinline]] typename Turnstile<P>::Shape Turnstile<P>::shape_with_retries() const noexcept {
+  for (int i = 0; i < P::kLooks; ++i) {
     const std::uint32_t ended = ended_.load(std::memory_order_acquire);
     const Shape seen = shape_under_lock();
     if (begun_.load(std::memory_order_acquire) == ended) return seen;
   }
   P::point("look.torn");
-  Hold hold(mutex_);
+  MutexLock hold(mutex_);
   return shape_under_lock();
 }
 
@@ -583,8 +705,7 @@ std::uint32_t Turnstile<P>::in_flight() const noexcept {
 template <class P>
 typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
   Numbers n{};
-  // Bounded, so that a storm of failing calls cannot hold a reader: the last try is then at most a few calls
-  // off, and says so.
+  // Bounded, so that many failing calls cannot block a reader: the last try may be off by a few calls, and sets `torn`.
   for (int tries = 0; tries < 1000; ++tries) {
     const std::uint32_t ended = ended_.load(std::memory_order_acquire);
     const std::uint64_t w = word_.load(std::memory_order_acquire);
@@ -600,7 +721,7 @@ typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
     n.underflow = still && used < 0;
     n.in_flight = used < 0 ? 0 : static_cast<std::uint32_t>(used);
     n.permits = used - heavy < 0 ? 0 : static_cast<std::uint32_t>(used - heavy);
-    // signed: a reader may hold a word older than the anchor
+    // signed: the word may be older than the anchor
     const auto since = static_cast<std::int32_t>(word::released(w) - static_cast<std::uint32_t>(anchor));
     n.released = anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(since));
     if (n.failed > n.released) n.failed = n.released;
@@ -615,7 +736,7 @@ typename Turnstile<P>::Numbers Turnstile<P>::read() const noexcept {
 template <class P>
 void Turnstile<P>::note_pass() noexcept {
   if (!needs_note(word_.load(std::memory_order_relaxed))) return;
-  Hold hold(mutex_);
+  MutexLock hold(mutex_);
   note(word_.load(std::memory_order_acquire));
 }
 

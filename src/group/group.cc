@@ -1,10 +1,10 @@
 #include "bulkhead/group.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "base/text.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "group/ledger.h"
 
 namespace bulkhead {
@@ -15,23 +15,23 @@ using group::Part;
 
 namespace {
 
-[[noreturn]] void refuse(std::string_view group, std::string_view problem) {
+[[noreturn]] void reject(std::string_view group, std::string_view problem) {
   base::throw_invalid(base::join({"group \"", group, "\": ", problem}));
 }
 
 void check_total(std::string_view group, std::uint32_t total) {
-  if (total >= 1 && total <= detail::word::max_limit) return;
-  refuse(group, base::join({"total = ", std::to_string(total), " is out of range: give 1 to ",
-                            std::to_string(detail::word::max_limit)}));
+  if (total >= 1 && total <= detail::word::kMaxLimit) return;
+  reject(group, base::join({"total = ", std::to_string(total), " is out of range: give 1 to ",
+                            std::to_string(detail::word::kMaxLimit)}));
 }
 
 void check_member(std::string_view group, const MemberOptions& m) {
-  if (m.name.empty()) refuse(group, "a member has no name: give each one its own");
+  if (m.name.empty()) reject(group, "a member has no name: give each one its own");
   if (!m.gate.name.empty() && m.gate.name != m.name)
-    refuse(group, base::join({"member \"", m.name, "\" has gate.name = \"", m.gate.name,
+    reject(group, base::join({"member \"", m.name, "\" has gate.name = \"", m.gate.name,
                               "\": leave it out, the gate is called like the member"}));
   if (m.gate.max_concurrent != 1)
-    refuse(group, base::join({"member \"", m.name, "\" has gate.max_concurrent = ",
+    reject(group, base::join({"member \"", m.name, "\" has gate.max_concurrent = ",
                               std::to_string(m.gate.max_concurrent), ": give guaranteed and max instead"}));
 }
 
@@ -49,13 +49,13 @@ struct Group::Core {
     while (!ledger.members().empty()) {
       Member& m = *ledger.members().front();
       m.gate.drain();
-      ledger.take_out(m);
+      const auto out = ledger.take_out(m);
     }
   }
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // The units of all members under this total, and of one that is to be added.
+  // The units of all members for this total, and of `one_more`, which will be added.
   std::vector<group::Quota> quotas(std::uint32_t total, const MemberOptions* one_more = nullptr) const {
     std::vector<Part> parts;
     for (const auto& m : ledger.members())
@@ -63,7 +63,7 @@ struct Group::Core {
     if (one_more) parts.push_back({one_more->name, one_more->guaranteed, one_more->max});
     return group::quotas(name, total, parts);
   }
-  // The same once these have other shares, or are members.
+  // The units of all members after these shares have changed or these members were added.
   std::vector<group::Quota> quotas(std::uint32_t total, const std::vector<NewShare>& shares) const {
     std::vector<Part> parts;
     for (const auto& m : ledger.members())
@@ -80,36 +80,40 @@ struct Group::Core {
   }
   Member& existing(std::string_view member) const {
     Member* m = ledger.find(member);
-    if (!m) refuse(name, base::join({"it has no member \"", member, "\": add it first, or check the name"}));
+    if (!m) reject(name, base::join({"it has no member \"", member, "\": add it first, or check the name"}));
     return *m;
   }
-  void insert(MemberOptions o, const group::Quota& quota, std::uint32_t allotted) {
+  void insert(MemberOptions o, const group::Quota& quota, std::uint32_t allotted, Ledger::Change& change) {
     if (!o.gate.clock) o.gate.clock = &clock;
-    ledger.add(std::make_unique<Member>(ledger, std::move(o), quota, allotted));
+    ledger.add(std::make_unique<Member>(ledger, std::move(o), quota, allotted), change);
   }
 
   const std::string name;
   Clock& clock;
   Ledger ledger;
-  std::mutex
-      shape;  // held while the total, the shares or the members change; never while waiting for permits
+  // Held while the total, the shares or the members change; never while waiting for permits or running user code. A
+  // Ledger::Change, made before it is locked, tells admitted waiters after it is unlocked.
+  detail::StdMutex shape;
 };
 
 Group::Group(GroupOptions o) {
-  if (o.keep < std::chrono::nanoseconds(0)) refuse(o.name, "keep is negative: give 0 or more");
+  if (o.keep < std::chrono::nanoseconds(0)) reject(o.name, "keep is negative: give 0 or more");
   std::vector<Part> parts;
   for (const MemberOptions& m : o.members) {
     check_member(o.name, m);
     for (const Part& other : parts)
       if (other.name == m.name)
-        refuse(o.name, base::join({"two members are called \"", m.name, "\": give each one its own name"}));
+        reject(o.name, base::join({"two members are called \"", m.name, "\": give each one its own name"}));
     parts.push_back({m.name, m.guaranteed, m.max});
   }
   check_total(o.name, o.total);
   const std::vector<group::Quota> quotas = group::quotas(o.name, o.total, parts);
   core_ = std::make_unique<Core>(o);
-  for (std::size_t i = 0; i < quotas.size(); ++i)
-    core_->insert(std::move(o.members[i]), quotas[i], quotas[i].guaranteed);
+  for (std::size_t i = 0; i < quotas.size(); ++i) {
+    Ledger::Change change(core_->ledger);
+    change.prepare();
+    core_->insert(std::move(o.members[i]), quotas[i], quotas[i].guaranteed, change);
+  }
 }
 
 Group::~Group() = default;
@@ -123,18 +127,22 @@ Gate* Group::find(std::string_view name) noexcept {
 
 void Group::resize(std::uint32_t total) {
   check_total(core_->name, total);
-  const std::lock_guard lock(core_->shape);
-  core_->ledger.reshape(total, core_->quotas(total));
+  Ledger::Change change(core_->ledger);
+  const detail::MutexLock lock(core_->shape);
+  change.prepare();
+  core_->ledger.reshape(total, core_->quotas(total), change);
 }
 
 void Group::update(std::string_view member, Share guaranteed, Share max) {
-  const std::lock_guard lock(core_->shape);
+  Ledger::Change change(core_->ledger);
+  const detail::MutexLock lock(core_->shape);
+  change.prepare();
   Member& m = core_->existing(member);
   const Share old_guaranteed = std::exchange(m.guaranteed_share, guaranteed);
   const Share old_max = std::exchange(m.max_share, max);
   std::vector<group::Quota> quotas;
   {
-    // What does not fit leaves everything as it was.
+    // Throws before anything has changed.
     struct Undo {
       Member* m;
       Share guaranteed, max;
@@ -147,12 +155,14 @@ void Group::update(std::string_view member, Share guaranteed, Share max) {
     quotas = core_->quotas(core_->ledger.total());
     undo.m = nullptr;
   }
-  core_->ledger.reshape(core_->ledger.total(), quotas);
+  core_->ledger.reshape(core_->ledger.total(), quotas, change);
 }
 
 void Group::update(std::uint32_t total, const std::vector<NewShare>& shares) {
   check_total(core_->name, total);
-  const std::lock_guard lock(core_->shape);
+  Ledger::Change change(core_->ledger);
+  const detail::MutexLock lock(core_->shape);
+  change.prepare();
   for (const NewShare& share : shares) core_->existing(share.member);
   const std::vector<group::Quota> quotas = core_->quotas(total, shares);
   for (const NewShare& share : shares) {
@@ -160,51 +170,51 @@ void Group::update(std::uint32_t total, const std::vector<NewShare>& shares) {
     m.guaranteed_share = share.guaranteed;
     m.max_share = share.max;
   }
-  core_->ledger.reshape(total, quotas);
+  core_->ledger.reshape(total, quotas, change);
 }
 
 void Group::check(std::uint32_t total, const std::vector<NewShare>& shares) const {
   check_total(core_->name, total);
-  const std::lock_guard lock(core_->shape);
+  const detail::MutexLock lock(core_->shape);
   (void)core_->quotas(total, shares);
 }
 
-std::uint32_t Group::total() const {
-  const std::lock_guard lock(core_->shape);
-  return core_->ledger.total();
-}
+std::uint32_t Group::total() const { return core_->ledger.total(); }
 
 Gate& Group::add(MemberOptions o) {
   check_member(core_->name, o);
-  const std::lock_guard lock(core_->shape);
+  Ledger::Change change(core_->ledger);
+  const detail::MutexLock lock(core_->shape);
+  change.prepare();
   if (core_->ledger.find(o.name))
-    refuse(core_->name, base::join({"it has a member \"", o.name, "\" already: remove that first"}));
+    reject(core_->name, base::join({"it has a member \"", o.name, "\" already: remove that first"}));
   std::vector<group::Quota> quotas = core_->quotas(core_->ledger.total(), &o);
   const group::Quota mine = quotas.back();
   const std::string name = o.name;
-  core_->insert(std::move(o), mine, 0);
-  core_->ledger.reshape(core_->ledger.total(), quotas);  // shares in per cent are rounded together
+  core_->insert(std::move(o), mine, 0, change);
+  core_->ledger.reshape(core_->ledger.total(), quotas,
+                        change);  // all members: shares in per cent are rounded together
   return core_->existing(name).gate;
 }
 
 bool Group::remove(std::string_view name, TimePoint until) {
   Member* m = nullptr;
   {
-    const std::lock_guard lock(core_->shape);
+    const detail::MutexLock lock(core_->shape);
     m = core_->ledger.find(name);
     if (!m || std::exchange(m->removing, true)) return false;
   }
   m->gate.close();
   const bool drained = m->gate.drain(until);
-  std::unique_ptr<Member> out;  // its gate waits for those who are still on their way out of it
-  {
-    const std::lock_guard lock(core_->shape);
-    if (drained)
-      out = core_->ledger.take_out(*m);
-    else
-      m->removing = false;
-    core_->ledger.reshape(core_->ledger.total(), core_->quotas(core_->ledger.total()));
-  }
+  std::unique_ptr<Member> out;  // destroyed without the lock: its gate waits for calls that still use it
+  Ledger::Change change(core_->ledger);
+  const detail::MutexLock lock(core_->shape);
+  if (drained)
+    out = core_->ledger.take_out(*m);
+  else
+    m->removing = false;
+  change.prepare();
+  core_->ledger.reshape(core_->ledger.total(), core_->quotas(core_->ledger.total()), change);
   return drained;
 }
 

@@ -21,7 +21,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-enum class Kind : std::uint8_t { try_acquire, acquire, release, stop, resize, update, add, remove, advance };
+enum class Kind : std::uint8_t {
+  try_acquire,
+  acquire,
+  release,
+  settle,
+  grow,
+  stop,
+  resize,
+  update,
+  add,
+  remove,
+  advance
+};
 
 struct Command {
   Kind kind;
@@ -29,8 +41,9 @@ struct Command {
 };
 
 std::ostream& operator<<(std::ostream& out, const Command& c) {
-  constexpr std::array<std::string_view, 9> names{"try_acquire", "acquire", "release", "stop",   "resize",
-                                                  "update",      "add",     "remove",  "advance"};
+  constexpr std::array<std::string_view, 11> names{"try_acquire", "acquire", "release", "settle",
+                                                   "grow",        "stop",    "resize",  "update",
+                                                   "add",         "remove",  "advance"};
   return out << names[static_cast<std::size_t>(c.kind)] << "(member " << c.member << ", pick " << c.pick
              << ", cost " << c.cost << ")";
 }
@@ -45,7 +58,9 @@ rc::Gen<Command> command(const Rules& rules) {
   using rc::gen::inRange;
   auto kinds = rc::gen::weightedElement<Kind>({{6, Kind::try_acquire},
                                                {6, Kind::acquire},
-                                               {9, Kind::release},
+                                               {8, Kind::release},
+                                               {2, Kind::settle},
+                                               {rules.max_cost > 1 ? 2u : 0u, Kind::grow},
                                                {1, Kind::stop},
                                                {rules.reshapes ? 1u : 0u, Kind::resize},
                                                {rules.reshapes ? 1u : 0u, Kind::update},
@@ -75,6 +90,17 @@ class World {
         break;
       case Kind::release:
         release(c.pick);
+        break;
+      case Kind::settle:
+        if (Call* call = held(c.pick)) {
+          const std::uint32_t to = c.cost % (call->cost + 1);
+          call->cost = to;
+          RC_ASSERT(call->permit.settle(to));
+        }
+        break;
+      case Kind::grow:
+        if (Call* call = held(c.pick))
+          if (call->permit.try_grow(c.cost)) call->cost += c.cost;
         break;
       case Kind::stop:
         if (!calls_.empty()) calls_[c.pick % calls_.size()]->stop.request_stop();
@@ -135,7 +161,7 @@ class World {
 
   void release_all() {
     for (auto& call : calls_) call->stop.request_stop();
-    while (running() > 0) release(0);
+    while (held(0)) release(0);
   }
   std::uint32_t running() const { return in_flight({}); }
   std::uint32_t in_flight(const std::string& member) const {
@@ -184,11 +210,14 @@ class World {
     if (it->permit) static_cast<void>(it->permit.stop_token());
   }
 
-  void release(std::uint32_t pick) {
+  Call* held(std::uint32_t pick) {
     std::vector<Call*> held;
     for (auto& c : calls_)
       if (c->permit) held.push_back(c.get());
-    if (!held.empty()) held[pick % held.size()]->permit.release();
+    return held.empty() ? nullptr : held[pick % held.size()];
+  }
+  void release(std::uint32_t pick) {
+    if (Call* call = held(pick)) call->permit.release();
   }
 
   void check() {

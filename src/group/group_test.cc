@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/sync_point.h"
 #include "bulkhead/manual_clock.h"
 #include "group/group_test.h"
 #include "tests/support/callers.h"
@@ -13,15 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace tests;
-
-// Two members of five units each, which can borrow all of the other's.
-GroupOptions halves(Lend lend, std::uint32_t queue = 8) {
-  return {.name = "db",
-          .total = 10,
-          .lend = lend,
-          .members = {{.name = "a", .guaranteed = {.percent = 50}, .gate = {.max_queue = queue}},
-                      {.name = "b", .guaranteed = {.percent = 50}, .gate = {.max_queue = queue}}}};
-}
 
 // ---- the guarantee and the cap ----
 
@@ -457,110 +453,103 @@ TEST(Group, TheLendersWaitByModeOfLending) {
   }
 }
 
-// ---- changing it ----
+// ---- the clock, and large numbers ----
 
-TEST(Group, AMemberCannotBeResizedFromOutside) {
-  Group group{halves(Lend::none())};
-  EXPECT_THROW(group.member("a").resize(7), std::invalid_argument);
-  group.member("a").resize_queue(3);
-  EXPECT_EQ(group.member("a").snapshot().max_queue, 3u);
+TEST(Group, AUnitCanBeKeptForEver) {
+  ManualClock clock;
+  GroupOptions o = halves(Lend::headroom(0), 4);
+  o.keep = wait_forever;
+  o.clock = &clock;
+  Group group{o};
+  Permits a = take(group.member("a"), 10);
+  EXPECT_FALSE(group.member("b").try_acquire());  // called back, and kept for b from now on
+  group.member("a").async_acquire({}, [](const Result<Permit>&) {});
+  a.pop_back();
+  clock.advance(24h * 365);
+  EXPECT_EQ(group.member("a").snapshot().waiting, 1u);
+  EXPECT_TRUE(group.member("b").try_acquire());
 }
 
-TEST(Group, GrowingTheTotalAdmitsThoseWhoWait) {
-  Group group{halves(Lend::headroom(0))};
-  Gate &a = group.member("a"), &b = group.member("b");
-  const Permits held = take(a, 10);
-  Caller lender(b), greedy(a);
-  group.resize(12);
-  EXPECT_TRUE(lender.admitted());
-  EXPECT_TRUE(greedy.admitted());
-  EXPECT_EQ(group.snapshot().find("a")->guaranteed, 6u);
-  expect_balanced(group);
-}
-
-TEST(Group, AfterTheTotalShrankNobodyIsAdmittedUntilItFits) {
-  Group group{halves(Lend::headroom(0))};
-  Gate &a = group.member("a"), &b = group.member("b");
-  Permits held = take(a, 10);
-  group.resize(4);
-  EXPECT_EQ(group.snapshot().total, 4u);
-  EXPECT_FALSE(a.try_acquire());
-  held.resize(4);
-  EXPECT_FALSE(a.try_acquire());
-  held.clear();
-  EXPECT_EQ(take(a, 10).size(), 4u);
-  EXPECT_EQ(take(b, 10).size(), 4u);
-  expect_balanced(group);
-}
-
-TEST(Group, ARaisedGuaranteeIsCalledBackWhenItIsNeeded) {
-  Group group{{.total = 10,
-               .members = {{.name = "a", .guaranteed = {.units = 2}, .gate = {.max_queue = 9}},
-                           {.name = "b", .guaranteed = {.units = 8}}}}};
-  Gate &a = group.member("a"), &b = group.member("b");
-  Permits held = take(b, 8);
-  const Permits own = take(a, 2);
-  Caller third(a);
-  EXPECT_TRUE(third.pending());
-  EXPECT_THROW(group.update("a", {.units = 3}), std::invalid_argument);
-  EXPECT_EQ(group.snapshot().find("a")->guaranteed, 2u);
-  group.update("b", {.units = 5});
-  group.update("a", {.units = 5});
-  EXPECT_TRUE(third.pending());
-  held.pop_back();
-  EXPECT_TRUE(third.admitted());
-}
-
-TEST(Group, ALoweredMaxTakesEffectAtOnce) {
-  Group group{halves(Lend::headroom(0))};
-  Permits held = take(group.member("a"), 10);
-  group.update("a", {.units = 5}, {.units = 6});
-  held.resize(6);
-  EXPECT_FALSE(group.member("a").try_acquire());
-  EXPECT_EQ(take(group.member("b"), 9).size(), 4u);
-}
-
-TEST(Group, ANewMemberHasItsGuarantee) {
-  Group group{
-      {.total = 10, .members = {{.name = "a", .guaranteed = {.units = 5}, .gate = {.max_queue = 3}}}}};
-  Permits held = take(group.member("a"), 10);
-  Gate& b = group.add({.name = "b", .guaranteed = {.units = 3}, .gate = {.max_queue = 3}});
-  Caller first(b);
-  EXPECT_TRUE(first.pending());
-  held.pop_back();
-  EXPECT_TRUE(first.admitted());
-  EXPECT_THROW(group.add({.name = "b"}), std::invalid_argument);
-  EXPECT_THROW(group.add({.name = "c", .guaranteed = {.units = 3}}), std::invalid_argument);
-  EXPECT_EQ(group.find("c"), nullptr);
-}
-
-TEST(Group, ARemovedMemberLeavesItsUnitsToTheOthers) {
-  Group group{halves(Lend::none())};
-  Permits b = take(group.member("b"), 2);
-  EXPECT_FALSE(group.remove("b", TimePoint::min())) << "it still runs";
-  EXPECT_EQ(group.member("b").try_acquire().error().reason, Reason::shutdown);
-  {
-    const Permits a = take(group.member("a"), 10);
-    EXPECT_EQ(a.size(), 8u) << "its guarantee is free at once";
+TEST(Group, KeepsAUnitAndMeasuresWaitsBeforeTheBeginningOfTime) {
+  for (const auto start : {-1h, 0h}) {
+    ManualClock clock{TimePoint(start)};
+    GroupOptions o = halves(Lend::headroom(0), 4);
+    o.clock = &clock;
+    Group group{o};
+    Permits a = take(group.member("a"), 10);
+    EXPECT_FALSE(group.member("b").try_acquire());
+    Permit borrower;
+    group.member("a").async_acquire({}, [&](Result<Permit> r) { borrower = *std::move(r); });
+    a.pop_back();
+    EXPECT_FALSE(borrower);
+    clock.advance(1s);
+    EXPECT_TRUE(borrower);
+    // A lender in line: its wait is measured from the moment in which it joined.
+    bool lender = false;
+    group.member("b").async_acquire({}, [&](Result<Permit> r) { lender = r.has_value(); });
+    clock.advance(20ms);
+    a.clear();
+    EXPECT_TRUE(lender);
+    EXPECT_EQ(group.snapshot().find("b")->longest_wait, 20ms);
   }
-  b.clear();
-  EXPECT_TRUE(group.remove("b"));
-  EXPECT_FALSE(group.remove("b"));
-  EXPECT_EQ(group.find("b"), nullptr);
-  EXPECT_EQ(take(group.member("a"), 12).size(), 10u);
-  expect_balanced(group);
 }
 
-TEST(Group, AClosedMemberLendsEverything) {
-  Group group{halves(Lend::none())};
-  Caller* waiting = nullptr;
-  const Permits a = take(group.member("a"), 5);
-  Caller next(group.member("a"));
-  waiting = &next;
-  EXPECT_TRUE(waiting->pending());
-  group.member("b").close();
-  EXPECT_TRUE(next.admitted());
+// Units are called back from all borrowers at once; whose they are is the same as one by one.
+TEST(Group, UnitsAreCalledBackFromWhoHasBorrowedMostAsIfOneByOne) {
+  const std::vector<std::vector<std::uint32_t>> borrowed = {
+      {5, 5, 5}, {9, 4, 2}, {1, 7, 7}, {3, 0, 12}, {0, 0, 15}};
+  for (const auto& each : borrowed)
+    for (std::uint32_t wanted = 1; wanted <= 15; ++wanted) {
+      Group group{{.total = 15,
+                   .members = {{.name = "lender", .guaranteed = {.units = 15}, .gate = {.max_queue = 1}},
+                               {.name = "a"},
+                               {.name = "b"},
+                               {.name = "c"}}}};
+      std::vector<Permits> held;
+      const char* const names[] = {"a", "b", "c"};
+      for (std::size_t i = 0; i < 3; ++i) held.push_back(take(group.member(names[i]), each[i]));
+      std::vector<std::uint32_t> left = each;
+      for (std::uint32_t unit = 0; unit < wanted; ++unit) --*std::max_element(left.begin(), left.end());
+      group.member("lender").async_acquire({.cost = wanted}, [](const Result<Permit>&) {});
+      for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_EQ(group.snapshot().find(names[i])->called_back, each[i] - left[i])
+            << names[i] << ", " << wanted;
+      expect_balanced(group);
+      held.clear();
+    }
 }
+
+#if defined(BULKHEAD_SYNC_POINTS)
+int call_backs = 0;
+
+// A tenth of the largest total there can be, a hundred borrowers: under the lock, each is asked once.
+TEST(Group, CallingBackMillionsOfUnitsAsksEachBorrowerOnce) {
+  constexpr std::uint32_t kTotal = 26'843'545, kBorrowers = 100;
+  GroupOptions o{.total = kTotal,
+                 .members = {{.name = "lender", .guaranteed = {.percent = 100}, .gate = {.max_queue = 1}}}};
+  for (std::uint32_t i = 0; i < kBorrowers; ++i)
+    o.members.push_back({.name = "borrower " + std::to_string(i)});
+  Group group{o};
+  std::vector<Permit> held;
+  for (std::uint32_t i = 0; i < kBorrowers; ++i) {
+    auto permit = group.member("borrower " + std::to_string(i)).try_acquire({.cost = 200'000 + 1000 * i});
+    ASSERT_TRUE(permit);
+    held.push_back(*std::move(permit));
+  }
+  call_backs = 0;
+  base::sync_point_handler = [](const char* name) {
+    call_backs += std::string_view(name) == "group.call_back";
+  };
+  bool admitted = false;
+  group.member("lender").async_acquire({.cost = kTotal},
+                                       [&](const Result<Permit>& r) { admitted = r.has_value(); });
+  base::sync_point_handler = nullptr;
+  EXPECT_GT(call_backs, 0);
+  EXPECT_LE(call_backs, static_cast<int>(kBorrowers));
+  held.clear();
+  EXPECT_TRUE(admitted);
+}
+#endif
 
 TEST(Group, ErrorsNameTheGroupAndTheFix) {
   const auto error = [](GroupOptions o) -> std::string {
@@ -584,6 +573,40 @@ TEST(Group, ErrorsNameTheGroupAndTheFix) {
       "bulkhead \"a\": critical_reserve = 2 is out of range: give a share from 0 to below 1, such as 0.2 for "
       "a fifth");
   EXPECT_EQ(error({.name = "db", .keep = -1ns}), "group \"db\": keep is negative: give 0 or more");
+}
+
+TEST(Group, AMemberThatSettlesGivesUnitsToTheOthers) {
+  Group group{
+      {.name = "g",
+       .total = 10,
+       .lend = Lend::revocable(0),
+       .members = {
+           {.name = "a", .guaranteed = {.units = 2}, .max = {.units = 10}, .gate = {.max_queue = 4}},
+           {.name = "b", .guaranteed = {.units = 2}, .max = {.units = 10}, .gate = {.max_queue = 4}}}}};
+  Gate& a = *group.find("a");
+  Gate& b = *group.find("b");
+  Permit permit = *a.acquire({.cost = 8});
+  const std::stop_token stop = permit.stop_token();
+  std::vector<Permit> admitted;
+  b.async_acquire({.cost = 5}, [&](Result<Permit> r) {
+    if (r) admitted.push_back(*std::move(r));
+  });
+  EXPECT_TRUE(admitted.empty());
+  EXPECT_TRUE(permit.settle(6));
+  EXPECT_TRUE(admitted.empty());
+  EXPECT_TRUE(permit.settle(5));
+  EXPECT_EQ(admitted.size(), 1u);
+  EXPECT_FALSE(permit.try_grow(1));
+  admitted.clear();
+  EXPECT_TRUE(permit.try_grow(5)) << "borrowed";
+  EXPECT_EQ(a.snapshot().permits, 1u);
+  EXPECT_EQ(group.snapshot().in_flight, 10u);
+  permit.settle(0);
+  EXPECT_TRUE(permit.try_grow(7));
+  permit.release();
+  EXPECT_EQ(group.snapshot().in_flight, 0u);
+  EXPECT_EQ(a.snapshot().permits, 0u);
+  EXPECT_TRUE(a.drain(a.clock().now()));
 }
 
 }  // namespace

@@ -18,6 +18,15 @@ namespace bulkhead::tests {
 
 using Permits = std::vector<Permit>;
 
+// Two members of five units each, which can borrow all of the other's.
+inline GroupOptions halves(Lend lend, std::uint32_t queue = 8) {
+  return {.name = "db",
+          .total = 10,
+          .lend = lend,
+          .members = {{.name = "a", .guaranteed = {.percent = 50}, .gate = {.max_queue = queue}},
+                      {.name = "b", .guaranteed = {.percent = 50}, .gate = {.max_queue = queue}}}};
+}
+
 // As many as are to be had, `most` at most.
 inline Permits take(Gate& gate, std::size_t most) {
   Permits permits;

@@ -1,65 +1,89 @@
-// leases.h - the permits of one member that can be told to stop, newest first. Not synchronised.
+// leases.h - the permits of one member that have a stop_token, newest first. Not synchronised.
+//
+// Cost: every function is O(1); 64 bytes for each permit with a stop_token at one time, and the memory of the
+// std::stop_source. Entries do not move, so growing does not copy.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <deque>
 #include <stop_token>
-#include <vector>
+#include <utility>
 
 namespace bulkhead::group {
 
 class Leases {
  public:
-  std::uint32_t add(std::uint32_t cost) {
-    std::uint32_t id = free_;
-    if (id != 0) {
-      free_ = entries_[id - 1].next_free;
-    } else {
+  // The number of a new entry for `source`, from 1. Throws std::bad_alloc without a change.
+  std::uint32_t add(const std::stop_source& source, std::uint32_t cost) {
+    if (free_ == 0) {
       entries_.emplace_back();
-      id = static_cast<std::uint32_t>(entries_.size());
+      free_ = static_cast<std::uint32_t>(entries_.size());
     }
-    Entry& e = entries_[id - 1];
-    e.source.emplace();
-    e.order = ++made_;
+    const std::uint32_t id = free_;
+    LeaseEntry& e = at(id);
+    free_ = e.older;
+    e.source = source;
     e.cost = cost;
     e.told = false;
+    e.older = newest_;
+    e.newer = 0;
+    if (newest_ != 0) at(newest_).newer = id;
+    newest_ = id;
     return id;
   }
-  std::stop_token token(std::uint32_t id) const { return entries_[id - 1].source->get_token(); }
+  std::stop_token token(std::uint32_t id) const { return entries_[id - 1].source.get_token(); }
   void remove(std::uint32_t id) {
-    Entry& e = entries_[id - 1];
-    if (e.told) stopping_ -= e.cost;
-    e.source.reset();
-    e.next_free = free_;
+    LeaseEntry& e = at(id);
+    if (e.told)
+      stopping_ -= e.cost;
+    else
+      unlink(e);
+    e.source = std::stop_source(std::nostopstate);
+    e.older = free_;
     free_ = id;
   }
 
-  // The newest permit that has not been told yet, which is told by this; nothing if there is none.
-  std::optional<std::stop_source> next_to_stop() {
-    Entry* newest = nullptr;
-    for (Entry& e : entries_)
-      if (e.source && !e.told && (!newest || e.order > newest->order)) newest = &e;
-    if (!newest) return std::nullopt;
-    newest->told = true;
-    stopping_ += newest->cost;
-    ++stopped_;
-    return newest->source;
+  void change(std::uint32_t id, std::uint32_t cost) {
+    LeaseEntry& e = at(id);
+    if (e.told) stopping_ += cost - e.cost;  // modulo 2^32: the sum stays right also if it falls
+    e.cost = cost;
   }
-  std::uint32_t stopping() const { return stopping_; }  // units told and not given back yet
-  std::uint64_t stopped() const { return stopped_; }    // permits ever told
+
+  // Marks the newest permit whose token has not fired, and returns its source; without a state if there is none.
+  std::stop_source next_to_stop() {
+    if (newest_ == 0) return std::stop_source(std::nostopstate);
+    LeaseEntry& e = at(newest_);
+    unlink(e);
+    e.told = true;
+    stopping_ += e.cost;
+    ++stopped_;
+    return e.source;
+  }
+  std::uint32_t stopping() const {
+    return stopping_;
+  }  // units whose token has fired and that are not given back yet
+  std::uint64_t stopped() const { return stopped_; }  // permits whose token has fired, in total
 
  private:
-  struct Entry {
-    std::optional<std::stop_source> source;  // nothing: a free entry
-    std::uint64_t order = 0;
+  struct LeaseEntry {
+    std::stop_source source{std::nostopstate};
     std::uint32_t cost = 0;
-    std::uint32_t next_free = 0;
     bool told = false;
+    std::uint32_t
+        older = 0,
+        newer = 0;  // among entries whose token has not fired; `older` of a free entry: the next free one
   };
-  std::vector<Entry> entries_;
-  std::uint32_t free_ = 0;  // the first free entry, from 1
+  LeaseEntry& at(std::uint32_t id) { return entries_[id - 1]; }
+  void unlink(const LeaseEntry& e) {
+    (e.newer != 0 ? at(e.newer).older : newest_) = e.older;
+    if (e.older != 0) at(e.older).newer = e.newer;
+  }
+
+  std::deque<LeaseEntry> entries_;
+  std::uint32_t free_ = 0;    // the first free entry, from 1
+  std::uint32_t newest_ = 0;  // whose token has not fired
   std::uint32_t stopping_ = 0;
-  std::uint64_t made_ = 0, stopped_ = 0;
+  std::uint64_t stopped_ = 0;
 };
 
 }  // namespace bulkhead::group

@@ -1,10 +1,12 @@
 #include "group/ledger.h"
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 #include <utility>
 
 #include "base/sync_point.h"
+#include "gate/completions.h"
 
 namespace bulkhead::group {
 
@@ -39,6 +41,9 @@ std::stop_token Member::lease(std::uint32_t& id, std::uint32_t cost) noexcept {
   return ledger.lease(*this, id, cost);
 }
 void Member::end_lease(std::uint32_t id) noexcept { ledger.end_lease(*this, id); }
+void Member::change_lease(std::uint32_t id, std::uint32_t cost) noexcept {
+  ledger.change_lease(*this, id, cost);
+}
 
 // ---- a call that needs more than its member has ----
 
@@ -50,11 +55,11 @@ bool Ledger::admit(Member& m, const Waiter& w, bool can_wait) noexcept {
   bool claimed = false;
   if (try_admit(m, w, can_wait ? nullptr : &claimed)) return true;
   if (!claimed) return false;
-  work();  // a borrower that gives back while it is told to stop does so in time for this call
+  work();  // borrowers that release in a stop callback free units for this call
   return try_admit(m, w, nullptr);
 }
 
-// With `claimed`, a call that is refused although it is within the guarantee has its units called back.
+// With `claimed`, units are called back for a call that is rejected although it is within the guarantee.
 bool Ledger::try_admit(Member& m, const Waiter& w, bool* claimed) noexcept {
   base::sync_point("group.admit.before_lock");
   bool admitted = false;
@@ -66,8 +71,8 @@ bool Ledger::try_admit(Member& m, const Waiter& w, bool* claimed) noexcept {
       const auto lack = m.gate.try_enter(w);
       admitted = !lack.waits && lack.units == 0;
       if (admitted || lack.waits || m.allotted + std::uint64_t{lack.units} > m.ceiling) break;
-      const Wish mine{&m, lack.units, true, m.allotted + lack.units <= m.guaranteed};
-      const Wish best = best_wish(&m);
+      const UnitRequest mine{&m, lack.units, true, m.allotted + lack.units <= m.guaranteed};
+      const UnitRequest best = best_request(&m);
       const bool first = !best.member || mine.before(best);
       if (first && forgive(m, wakes)) continue;
       if (first) gather(m, lack.units);
@@ -83,7 +88,7 @@ bool Ledger::try_admit(Member& m, const Waiter& w, bool* claimed) noexcept {
       m.allotted += lack.units;
       admitted = m.gate.grow_for(w, lack.units, wakes);
       repay(m);
-      if (!admitted) continue;  // somebody on the fast path was quicker
+      if (!admitted) continue;  // a call on the fast path took the units
       top_up(m, wakes);
       break;
     }
@@ -92,8 +97,8 @@ bool Ledger::try_admit(Member& m, const Waiter& w, bool* claimed) noexcept {
   return admitted;
 }
 
-// A member that is back within its guarantee gets the rest of it as well, as far as nobody has a use for it:
-// one slow call then, instead of one for each unit.
+// A member that is below its guarantee gets the rest of it too, as far as other members do not need it: one slow call
+// instead of one for each unit.
 void Ledger::top_up(Member& m, Wakes& wakes) noexcept {
   if (watching_ || m.allotted >= m.guaranteed) return;
   const std::uint32_t rest = m.guaranteed - m.allotted;
@@ -106,14 +111,16 @@ void Ledger::top_up(Member& m, Wakes& wakes) noexcept {
   m.gate.grow(units, wakes);
 }
 
-// The units it asked for, on top of what it has in flight or has claimed before: each refused call counts.
+// Claims the units of a rejected call on top of those in flight and those claimed before.
 void Ledger::claim(Member& m, std::uint32_t units) noexcept {
   const std::uint32_t base = std::max(m.gate.in_flight(), target(m));
   m.keep = std::min(m.guaranteed, base + std::min(units, m.guaranteed));
-  m.keep_until = now_ns() + keep_.count();
+  const std::int64_t now = now_ns();
+  constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+  m.keep_until = now > 0 && keep_.count() > kForever - now ? kForever : now + keep_.count();
 }
 
-// What it must have before others may borrow.
+// The units that it must have before others may borrow.
 std::uint32_t Ledger::target(Member& m) noexcept {
   if (m.keep > 0 && now_ns() >= m.keep_until) m.keep = 0;
   return std::max(m.floor, m.keep);
@@ -133,8 +140,7 @@ void Ledger::take_idle(Member& from, std::uint32_t keeps, std::int64_t up_to) no
   free_ += units;
 }
 
-// Makes `units` free, or as many as there are: first what others have borrowed and do not use, then what they
-// are guaranteed and do not use.
+// Frees up to `units` idle units: first those that others have borrowed, then those that they are guaranteed.
 void Ledger::gather(const Member& m, std::uint32_t units) noexcept {
   for (auto& other : members_)
     if (other.get() != &m) take_idle(*other, other->guaranteed, units);
@@ -143,14 +149,14 @@ void Ledger::gather(const Member& m, std::uint32_t units) noexcept {
 }
 
 void Ledger::call_back(Member& from, std::uint32_t units) noexcept {
+  base::sync_point("group.call_back");
   const std::uint32_t idle = from.gate.call_back(units);
   from.allotted -= units;
   from.debt += units;
   pay(from, idle);
 }
 
-// A member whose turn it is need not give back what was called back before. False: there is nothing to forgive,
-// or the total was lowered and needs it.
+// Cancels a debt of a member that gets units now. False: it has no debt, or a lowered total needs the units.
 bool Ledger::forgive(Member& m, Wakes& wakes) noexcept {
   if (m.debt == 0 || free_ < 0) return false;
   free_ -= m.debt;
@@ -176,33 +182,46 @@ std::int64_t Ledger::debts() const noexcept {
   return sum;
 }
 
-Member* Ledger::greatest_borrower(std::int64_t above, const Member* but) noexcept {
-  Member* found = nullptr;
-  for (auto& m : members_) {
-    if (m.get() == but || m->allotted == 0 || m->excess() <= above) continue;
-    if (!found || m->excess() > found->excess()) found = m.get();
+// Takes units back as if one by one from the member that has borrowed most: all borrowers go down to one level, which is
+// at least `above`, and the rest is taken one each from the first members at that level.
+void Ledger::call_back_most(std::int64_t units, std::int64_t above, const Member* but) noexcept {
+  const auto beyond = [&](std::int64_t level) {
+    std::int64_t sum = 0;
+    for (const auto& m : members_)
+      if (m.get() != but) sum += std::max<std::int64_t>(m->excess() - level, 0);
+    return sum;
+  };
+  std::int64_t level = above, high = above;
+  for (const auto& m : members_)
+    if (m.get() != but) high = std::max(high, m->excess());
+  while (level < high) {  // find the lowest level above which there are at most `units`
+    const std::int64_t middle = level + (high - level) / 2;
+    if (beyond(middle) <= units)
+      high = middle;
+    else
+      level = middle + 1;
   }
-  return found;
+  std::int64_t left = level > above ? units - beyond(level) : 0;
+  for (auto& m : members_) {
+    if (m.get() == but || m->excess() < level) continue;
+    std::int64_t back = m->excess() - level;
+    if (left > 0) ++back, --left;
+    if (back > 0) call_back(*m, static_cast<std::uint32_t>(back));
+  }
 }
 
-// What is owed comes from those who have borrowed most. Beyond the guarantees, a member that has borrowed less
-// gets units of one that has more, but nobody is told to stop for that.
-void Ledger::call_back_for(const Wish& wish) noexcept {
-  if (!wish.owed) {
-    const std::int64_t above = std::max<std::int64_t>(wish.member->excess() + 1, 0);
-    while (free_ + debts() < wish.units) {
-      Member* from = greatest_borrower(above, wish.member);
-      if (!from) return;
-      call_back(*from, 1);
-    }
+// Units that are owed come from the members that have borrowed most. Beyond the guarantees, a member that has borrowed
+// less gets units of a member that has borrowed more, but no stop_token fires for that.
+void Ledger::call_back_for(const UnitRequest& request) noexcept {
+  if (!request.owed) {
+    const std::int64_t above = std::max<std::int64_t>(request.member->excess() + 1, 0);
+    const std::int64_t missing = request.units - free_ - debts();
+    if (missing > 0) call_back_most(missing, above, request.member);
     return;
   }
   const std::int64_t owed = owed_in_all();
-  while (free_ + debts() < owed) {
-    Member* from = greatest_borrower(0, wish.member);
-    if (!from) break;
-    call_back(*from, 1);
-  }
+  const std::int64_t missing = owed - free_ - debts();
+  if (missing > 0) call_back_most(missing, 0, request.member);
   if (lend_.mode != Lend::Mode::revocable) return;
   std::int64_t told = free_;
   for (const auto& m : members_) told += m->to_stop;
@@ -216,55 +235,54 @@ void Ledger::call_back_for(const Wish& wish) noexcept {
 
 // ---- who wants how much ----
 
-Ledger::Wish Ledger::wish_of(Member& m) noexcept {
-  Wish wish;
+Ledger::UnitRequest Ledger::request_of(Member& m) noexcept {
+  UnitRequest request;
   if (!m.gone && !m.closed) {
     const std::uint32_t wanted = target(m);
     if (m.allotted < wanted) {
-      wish = {&m, wanted - m.allotted, false, true};
+      request = {&m, wanted - m.allotted, false, true};
     } else if (m.hungry) {
       const auto hunger = m.gate.hunger();
       m.hungry = hunger.line > 0 || hunger.head > 0;
       if (hunger.head > 0 && m.allotted + std::uint64_t{hunger.head} <= m.ceiling)
-        wish = {&m, hunger.head, true, m.allotted + hunger.head <= m.guaranteed};
+        request = {&m, hunger.head, true, m.allotted + hunger.head <= m.guaranteed};
     }
   }
-  track_wait(m, wish.member && wish.owed);
-  return wish;
+  track_wait(m, request.member && request.owed);
+  return request;
 }
 
-Ledger::Wish Ledger::best_wish(const Member* but) noexcept {
-  Wish best;
+Ledger::UnitRequest Ledger::best_request(const Member* but) noexcept {
+  UnitRequest best;
   for (auto& m : members_) {
     if (m.get() == but) continue;
-    const Wish wish = wish_of(*m);
-    if (wish.member && (!best.member || wish.before(best))) best = wish;
+    const UnitRequest request = request_of(*m);
+    if (request.member && (!best.member || request.before(best))) best = request;
   }
   return best;
 }
 
-// All that members lack of their guarantees, their whole lines counted, so that it is called back at once and
-// not one unit after the other.
+// All units that members lack of their guarantees, for their whole lines, so that they are called back at once.
 std::int64_t Ledger::owed_in_all() noexcept {
   std::int64_t sum = 0;
   for (auto& m : members_) {
-    const Wish wish = wish_of(*m);
-    if (!wish.member || !wish.owed) continue;
+    const UnitRequest request = request_of(*m);
+    if (!request.member || !request.owed) continue;
     const std::uint32_t line = m->hungry ? m->gate.hunger().line : 0;
-    sum += std::min(std::max(wish.units, line), m->guaranteed - m->allotted);
+    sum += std::min(std::max(request.units, line), m->guaranteed - m->allotted);
   }
   return sum;
 }
 
-// From the moment its units are on the way back to the moment it has them.
+// Measures the time from calling units back until the member has them.
 void Ledger::track_wait(Member& m, bool waits) noexcept {
-  if (waits == (m.waiting_since != 0)) return;
+  if (waits == m.waiting_since.has_value()) return;
   const std::int64_t now = now_ns();
   if (waits) {
     m.waiting_since = now;
     return;
   }
-  const std::int64_t waited = now - std::exchange(m.waiting_since, 0);
+  const std::int64_t waited = now - *std::exchange(m.waiting_since, std::nullopt);
   ++m.waits;
   m.total_wait += waited;
   m.longest_wait = std::max(m.longest_wait, waited);
@@ -272,7 +290,7 @@ void Ledger::track_wait(Member& m, bool waits) noexcept {
 
 // ---- serving them ----
 
-// While a member waits, releases of all others come by: what they free may be for it.
+// While a member waits, all other gates are watched, because their releases may free units for it.
 void Ledger::watch_others(const Member& m) noexcept {
   watching_ = true;
   for (auto& other : members_) {
@@ -287,24 +305,25 @@ void Ledger::unwatch() noexcept {
     if (std::exchange(m->watched, false)) m->gate.watch(false);
 }
 
-// Gives the member that deserves it most what it lacks. Null: nobody lacks anything, or it is not to be had
-// now; then it has been called back, and nobody else gets units that this one waits for.
+// Gives units to the member that comes first by UnitRequest::before(). Null: no member lacks units, or there are none
+// now; then they have been called back, and no other member gets units before this one.
 Member* Ledger::serve(Wakes& wakes) noexcept {
-  const Wish wish = best_wish(nullptr);
-  if (!wish.member) {
+  const UnitRequest request = best_request(nullptr);
+  if (!request.member) {
     unwatch();
     return nullptr;
   }
-  Member& m = *wish.member;
+  Member& m = *request.member;
   if (forgive(m, wakes)) return &m;
-  gather(m, wish.units);
-  if (free_ < wish.units) {
+  gather(m, request.units);
+  if (free_ < request.units) {
     watch_others(m);
     base::sync_point("group.serve.watched");
-    gather(m, wish.units);
+    gather(m, request.units);
   }
-  if (free_ < wish.units) call_back_for(wish);
-  const std::int64_t units = wish.whole && free_ < wish.units ? 0 : std::min<std::int64_t>(free_, wish.units);
+  if (free_ < request.units) call_back_for(request);
+  const std::int64_t units =
+      request.whole && free_ < request.units ? 0 : std::min<std::int64_t>(free_, request.units);
   if (units <= 0) {
     await_keeps();
     return nullptr;
@@ -316,12 +335,13 @@ Member* Ledger::serve(Wakes& wakes) noexcept {
   return &m;
 }
 
-// A unit that is kept for a member is free for others when its time is up, and nobody else would notice.
+// Units that are kept for a member are free for others at the end of their time; without an alarm no thread would notice.
 void Ledger::await_keeps() noexcept {
-  std::int64_t first = 0;
+  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  std::int64_t first = kNever;
   for (const auto& m : members_)
-    if (m->keep > m->floor && (first == 0 || m->keep_until < first)) first = m->keep_until;
-  if (first == 0 || std::exchange(alarm_.armed, true)) return;
+    if (m->keep > m->floor) first = std::min(first, m->keep_until);
+  if (first == kNever || std::exchange(alarm_.armed, true)) return;
   alarm_.at = TimePoint(std::chrono::nanoseconds(first));
   clock_.deadlines().arm(alarm_);
 }
@@ -338,7 +358,7 @@ void Ledger::KeepAlarm::expired() noexcept {
   }
   ledger_.work();
   firing.store(false,
-               std::memory_order_release);  // the destructor waits for it: nothing is touched afterwards
+               std::memory_order_release);  // the destructor waits for it, so nothing is accessed afterwards
 }
 
 Ledger::~Ledger() {
@@ -346,8 +366,8 @@ Ledger::~Ledger() {
   while (alarm_.firing.load(std::memory_order_acquire)) std::this_thread::yield();
 }
 
-// A permit given back inside a stop callback comes by here again. It may serve, but leaves further stops to
-// the loop outside, so that a thousand of them do not become a stack of a thousand.
+// A permit that is released inside a stop callback calls this again. The inner call may serve, but leaves further stops
+// to the outer loop, so that they do not nest.
 struct Ledger::Firing {
   explicit Firing(const Ledger& l) : ledger(l), outer(std::exchange(innermost, this)) {}
   ~Firing() { innermost = outer; }
@@ -374,7 +394,7 @@ void Ledger::work() noexcept {
 
 bool Ledger::step(bool may_stop) noexcept {
   Wakes wakes;
-  std::optional<std::stop_source> stop;
+  std::stop_source stop(std::nostopstate);
   Member* served = nullptr;
   {
     const Lock lock(mutex_);
@@ -388,18 +408,18 @@ bool Ledger::step(bool may_stop) noexcept {
     served->gate.unpin_and_tell(wakes);
     return true;
   }
-  if (!stop) return false;
+  if (!stop.stop_possible()) return false;
   const Firing firing(*this);
-  stop->request_stop();
+  stop.request_stop();
   return true;
 }
 
-std::optional<std::stop_source> Ledger::next_stop() noexcept {
+std::stop_source Ledger::next_stop() noexcept {
   for (auto& m : members_) {
     if (m->to_stop <= m->leases.stopping()) continue;
-    if (auto stop = m->leases.next_to_stop()) return stop;
+    if (auto stop = m->leases.next_to_stop(); stop.stop_possible()) return stop;
   }
-  return std::nullopt;
+  return std::stop_source(std::nostopstate);
 }
 
 void Ledger::settle(Member* m) noexcept {
@@ -410,7 +430,7 @@ void Ledger::settle(Member* m) noexcept {
     {
       const Lock lock(mutex_);
       if (!m->gone) {
-        if (!m->closed && m->gate.closed()) retire(*m, wakes);
+        if (!m->closed && m->gate.closed()) retire(*m);
         repay(*m);
         m->hungry = true;
       }
@@ -426,14 +446,29 @@ std::stop_token Ledger::lease(Member& m, std::uint32_t& id, std::uint32_t cost) 
   if (lend_.mode != Lend::Mode::revocable) return {};
   std::stop_token token;
   bool late = false;
-  {
-    const Lock lock(mutex_);
-    if (id == 0) id = m.leases.add(cost);
-    token = m.leases.token(id);
-    late = m.to_stop > m.leases.stopping();
+#if defined(__cpp_exceptions)
+  try {
+    late = add_lease(m, id, cost, token);
+  } catch (const std::bad_alloc&) {
+    return {};  // no memory: the token of this permit never fires
   }
+#else
+  late = add_lease(m, id, cost, token);
+#endif
   if (late) work();
   return token;
+}
+
+bool Ledger::add_lease(Member& m, std::uint32_t& id, std::uint32_t cost, std::stop_token& token) {
+  if (id == 0) {
+    std::optional<std::stop_source> made;
+    made.emplace();  // before the lock: it allocates
+    const Lock lock(mutex_);
+    id = m.leases.add(*made, cost);
+  }
+  const Lock lock(mutex_);
+  token = m.leases.token(id);
+  return m.to_stop > m.leases.stopping();
 }
 
 void Ledger::end_lease(Member& m, std::uint32_t id) noexcept {
@@ -441,17 +476,22 @@ void Ledger::end_lease(Member& m, std::uint32_t id) noexcept {
   m.leases.remove(id);
 }
 
+void Ledger::change_lease(Member& m, std::uint32_t id, std::uint32_t cost) noexcept {
+  const Lock lock(mutex_);
+  m.leases.change(id, cost);
+}
+
 // ---- another shape ----
 
-// A closed member is guaranteed nothing: what it does not use is there for the others.
-void Ledger::retire(Member& m, Wakes& wakes) noexcept {
+// A closed member has no guarantee: the others may use its idle units.
+void Ledger::retire(Member& m) noexcept {
   m.closed = true;
   m.guaranteed = m.floor = m.keep = 0;
   set_ceilings();
-  m.gate.reshape(0, m.ceiling, wakes);
+  m.gate.reshape(0, m.ceiling);  // its line is empty or is being emptied
 }
 
-// What others never lend, nobody can get; a call that costs more than the rest is refused, not queued for ever.
+// No member can get units that others never lend; a call that costs more than the rest is rejected instead of queued.
 void Ledger::set_ceilings() noexcept {
   std::uint64_t fixed = 0;
   const auto part = [](const Member& m) { return std::max(m.floor, m.gate.reserve(m.guaranteed)); };
@@ -463,7 +503,7 @@ void Ledger::set_ceilings() noexcept {
   }
 }
 
-void Ledger::reshape(std::uint32_t total, const std::vector<Quota>& quotas) {
+void Ledger::reshape(std::uint32_t total, const std::vector<Quota>& quotas, Change& change) noexcept {
   {
     const Lock lock(mutex_);
     free_ += std::int64_t{total} - total_;
@@ -478,40 +518,48 @@ void Ledger::reshape(std::uint32_t total, const std::vector<Quota>& quotas) {
     set_ceilings();
     for (auto& m : members_)
       if (m->allotted > m->max) call_back(*m, m->allotted - m->max);
-    // What is in flight above a lower total comes back before anybody is admitted: the cap goes before the
+    // Units in flight above a lower total come back before any call is admitted: the total has precedence over the
     // guarantees.
     for (auto& m : members_) take_idle(*m, m->guaranteed, 0);
     for (auto& m : members_) take_idle(*m, 0, 0);
     for (auto& m : members_)
       if (free_ < 0 && m->allotted > 0) call_back(*m, m->allotted);
   }
-  for (auto& m : members_) refit(*m);
-  work();
+  for (auto& m : members_) change.refit(*m);
 }
 
-// Outside the lock for telling: the list of members stays as it is, see members().
-void Ledger::refit(Member& m) {
-  Wakes wakes;
-  m.gate.pin();
+void Ledger::add(std::unique_ptr<Member> m, Change& change) {
   {
     const Lock lock(mutex_);
-    m.gate.reshape(m.guaranteed, m.ceiling, wakes);
-  }
-  m.gate.unpin_and_tell(wakes);
-}
-
-void Ledger::add(std::unique_ptr<Member> m) {
-  {
-    const Lock lock(mutex_);
-    free_ -= m->allotted;
+    const std::uint32_t allotted = m->allotted;
     members_.push_back(std::move(m));
+    free_ -= allotted;
     set_ceilings();
   }
-  for (auto& other : members_) refit(*other);
-  work();
+  for (auto& other : members_) change.refit(*other);
 }
 
-std::unique_ptr<Member> Ledger::take_out(Member& m) {
+// The caller still holds the lock that protects the list of members.
+void Ledger::Change::refit(Member& m) noexcept {
+  Refitted& refitted = refitted_.emplace_back(Refitted{&m, {}});  // prepare() has reserved the memory
+  m.gate.pin();
+  {
+    const Lock lock(ledger_.mutex_);
+    m.gate.reshape(m.guaranteed, m.ceiling);
+  }
+  m.gate.refit(refitted.wakes);
+}
+
+// Handlers run after all gates are unpinned, because they may remove members.
+Ledger::Change::~Change() {
+  {
+    const detail::Completions::Together all;
+    for (Refitted& r : refitted_) r.member->gate.unpin_and_tell(r.wakes);
+  }
+  ledger_.work();
+}
+
+std::unique_ptr<Member> Ledger::take_out(Member& m) noexcept {
   std::unique_ptr<Member> out;
   {
     const Lock lock(mutex_);
@@ -522,7 +570,6 @@ std::unique_ptr<Member> Ledger::take_out(Member& m) {
     members_.erase(i);
     set_ceilings();
   }
-  work();
   return out;
 }
 

@@ -1,20 +1,22 @@
-// ledger.h - what a group knows of its members, and how it moves units between them.
+// ledger.h - the accounts of a group's members, and how units move between them.
 //
-// Invariants (docs/design/group.md explains them). All under mutex_; `in flight` is what the gate's word says.
-//  G1  The sum of `allotted` and `debt` over all members, plus free_, is total_. free_ is negative only while
-//      more is in flight than a total that was lowered allows, and then nothing is allotted to anybody.
-//  G2  A member's limit is `allotted`, and its units in flight are at most allotted + debt. A debt counts as in
-//      flight until its gate has collected it, so a unit is never in two places. With G1: the cap.
-//  G3  allotted >= floor, unless a member is new or its guarantee was raised; then what becomes free goes there
-//      first. Nobody is called back below its guarantee.
-//  G4  Free units and a member that waits for them do not stay together: whoever frees units, or joins a line,
-//      settles afterwards. A release that another member waits for does so because its gate is watched.
-//  G5  The lock is taken before those of the gates, and nothing of the user runs under it.
+// Invariants (docs/design/group.md explains them). All under mutex_; `in flight` is the number in the gate's word.
+//  G1  The sum of `allotted` and `debt` over all members, plus free_, is total_. free_ is negative only while more units
+//      are in flight than a lowered total allows; then no member is allotted more.
+//  G2  A member's limit is `allotted`, and its units in flight are at most allotted + debt. A debt counts as in flight
+//      until the gate has collected it, so no unit is counted twice. With G1, the total is never exceeded.
+//  G3  allotted >= floor, unless a member is new or its guarantee was raised; then free units go there first. No member
+//      is called back below its guarantee.
+//  G4  Free units do not stay beside a member that waits for them: a thread that frees units or joins a line calls
+//      settle() afterwards. Releases of other members do so while their gates are watched.
+//  G5  This lock is taken before the locks of gates. No user code runs under it or under the lock of Group: waiters that a
+//      Change admits are told after both are unlocked.
+//  G6  No hold of the lock visits more than one batch of waiters of one gate and every member a few times, however many
+//      units move.
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -37,36 +39,38 @@ struct Member final : detail::Backing {
   void settle() noexcept override;
   std::stop_token lease(std::uint32_t& id, std::uint32_t cost) noexcept override;
   void end_lease(std::uint32_t id) noexcept override;
+  void change_lease(std::uint32_t id, std::uint32_t cost) noexcept override;
 
   std::int64_t excess() const { return std::int64_t{allotted} - guaranteed; }
 
   Ledger& ledger;
   const std::string name;
-  Share guaranteed_share, max_share;  // guarded by the lock of those who change the group's shape
-  bool removing = false;              // the same
+  Share guaranteed_share, max_share;  // guarded by Group::Core::shape
+  bool removing = false;              // also by shape
 
   // Guarded by Ledger::mutex_.
   std::uint32_t guaranteed, max;
-  std::uint32_t ceiling;      // what it can get at most: max, or what the others' floors leave
+  std::uint32_t ceiling;      // the most it can get: max, or what the floors of the others leave
   std::uint32_t allotted;     // the limit of its gate
-  std::uint32_t floor = 0;    // of what is allotted, this is never lent
-  std::uint32_t debt = 0;     // called back, and still in flight
-  std::uint32_t to_stop = 0;  // of the debt, so much is to be told to stop: lenders wait for it
-  bool hungry = false;        // may have somebody in line who lacks units
+  std::uint32_t floor = 0;    // the part of `allotted` that is never lent
+  std::uint32_t debt = 0;     // called back and still in flight
+  std::uint32_t to_stop = 0;  // the part of `debt` for which stop_tokens have to fire: lenders wait for it
+  bool hungry = false;        // may have a waiter that lacks units
   bool watched = false;
-  bool closed = false;  // seen closed: it is guaranteed nothing any more
+  bool closed = false;  // found closed: its guarantee is 0 now
   bool gone = false;    // taken out of the group
 
-  // For calls that were refused although they were within the guarantee: so much is to be allotted, until then.
+  // For calls that were rejected although they were within the guarantee: allot this much until `keep_until`.
   std::uint32_t keep = 0;
   std::int64_t keep_until = 0;
 
-  std::int64_t waiting_since = 0;  // ns; since when it waits for units to come back; 0: it does not
+  std::optional<std::int64_t>
+      waiting_since;  // ns; since when it waits for lent units; empty: it does not wait
   std::uint64_t waits = 0;
   std::int64_t total_wait = 0, longest_wait = 0;
   Leases leases;
 
-  detail::MemberGate gate;  // last: its destructor waits for calls that use the rest
+  detail::MemberGate gate;  // last: its destructor waits for calls that use the other members
 };
 
 class Ledger {
@@ -87,30 +91,35 @@ class Ledger {
   void settle(Member* m) noexcept;
   std::stop_token lease(Member& m, std::uint32_t& id, std::uint32_t cost) noexcept;
   void end_lease(Member& m, std::uint32_t id) noexcept;
+  void change_lease(Member& m, std::uint32_t id, std::uint32_t cost) noexcept;
 
-  // Changes of the shape, one at a time: the caller sees to that. The guarantees fit the total.
-  void reshape(std::uint32_t total, const std::vector<Quota>& quotas);
-  void add(std::unique_ptr<Member> m);
-  std::unique_ptr<Member> take_out(Member& m);
+  // Changes of the shape. The caller holds a lock so that they run one at a time, and has checked that the guarantees fit.
+  class Change;
+  void reshape(std::uint32_t total, const std::vector<Quota>& quotas, Change& change) noexcept;
+  void add(std::unique_ptr<Member> m, Change& change);
+  std::unique_ptr<Member> take_out(Member& m) noexcept;
 
-  // The list changes under the caller's lock and under this one: these are for those who hold the former.
+  // The list changes under the caller's lock and mutex_; these functions need the caller's lock.
   const std::vector<std::unique_ptr<Member>>& members() const { return members_; }
-  std::uint32_t total() const { return total_; }
+  std::uint32_t total() const noexcept {
+    const Lock lock(mutex_);
+    return total_;
+  }
   Member* find(std::string_view name) const noexcept;
   std::uint32_t floor_of(std::uint32_t guaranteed) const;
   void fill(GroupSnapshot& s) const;
 
  private:
+  using Lock = detail::MutexLock<detail::Mutex>;
   using Wakes = detail::MemberGate::Wakes;
-  using Lock = std::lock_guard<detail::Mutex>;
 
-  struct Wish {
+  struct UnitRequest {
     Member* member = nullptr;
     std::uint32_t units = 0;
-    bool whole = false;  // less than all of it is no use
+    bool whole = false;  // fewer units are of no use
     bool owed = false;   // within the guarantee
-    // The most owed first, then who has borrowed least.
-    bool before(const Wish& other) const {
+    // The member that is owed most comes first, then the one that has borrowed least.
+    bool before(const UnitRequest& other) const {
       return owed != other.owed ? owed : member->excess() < other.member->excess();
     }
   };
@@ -120,7 +129,7 @@ class Ledger {
     bool expire() noexcept override;
     void expired() noexcept override;
     std::atomic<bool> firing{false};
-    bool armed = false;  // guarded by mutex_
+    bool armed = false;  // guarded by mutex_ of the ledger
 
    private:
     Ledger& ledger_;
@@ -128,33 +137,35 @@ class Ledger {
   struct Firing;
 
   bool try_admit(Member& m, const Waiter& w, bool* claimed) noexcept;
-  void top_up(Member& m, Wakes& wakes) noexcept;
+  void top_up(Member& m, Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
   void work() noexcept;
   bool step(bool may_stop) noexcept;
-  std::optional<std::stop_source> next_stop() noexcept;
-  Member* serve(Wakes& wakes) noexcept;
-  Wish wish_of(Member& m) noexcept;
-  Wish best_wish(const Member* but) noexcept;
-  void gather(const Member& m, std::uint32_t units) noexcept;
-  void take_idle(Member& from, std::uint32_t keeps, std::int64_t up_to) noexcept;
-  void watch_others(const Member& m) noexcept;
-  void unwatch() noexcept;
-  void call_back_for(const Wish& wish) noexcept;
-  bool forgive(Member& m, Wakes& wakes) noexcept;
-  void repay(Member& m) noexcept;
-  void pay(Member& m, std::uint32_t units) noexcept;
-  void call_back(Member& from, std::uint32_t units) noexcept;
-  Member* greatest_borrower(std::int64_t above, const Member* but) noexcept;
-  std::int64_t owed_in_all() noexcept;
-  void claim(Member& m, std::uint32_t units) noexcept;
-  void await_keeps() noexcept;
-  void retire(Member& m, Wakes& wakes) noexcept;
-  void set_ceilings() noexcept;
-  void track_wait(Member& m, bool waits) noexcept;
-  std::uint32_t target(Member& m) noexcept;
-  void refit(Member& m);
+  std::stop_source next_stop() noexcept;
+  Member* serve(Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
+  UnitRequest request_of(Member& m) noexcept BULKHEAD_REQUIRES(mutex_);
+  UnitRequest best_request(const Member* but) noexcept BULKHEAD_REQUIRES(mutex_);
+  void gather(const Member& m, std::uint32_t units) noexcept BULKHEAD_REQUIRES(mutex_);
+  void take_idle(Member& from, std::uint32_t keeps, std::int64_t up_to) noexcept BULKHEAD_REQUIRES(mutex_);
+  void watch_others(const Member& m) noexcept BULKHEAD_REQUIRES(mutex_);
+  void unwatch() noexcept BULKHEAD_REQUIRES(mutex_);
+  void call_back_for(const UnitRequest& request) noexcept BULKHEAD_REQUIRES(mutex_);
+  bool forgive(Member& m, Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
+  void repay(Member& m) noexcept BULKHEAD_REQUIRES(mutex_);
+  void pay(Member& m, std::uint32_t units) noexcept BULKHEAD_REQUIRES(mutex_);
+  void call_back(Member& from, std::uint32_t units) noexcept BULKHEAD_REQUIRES(mutex_);
+  void call_back_most(std::int64_t units, std::int64_t above, const Member* but) noexcept
+      BULKHEAD_REQUIRES(mutex_);
+  std::int64_t owed_in_all() noexcept BULKHEAD_REQUIRES(mutex_);
+  void claim(Member& m, std::uint32_t units) noexcept BULKHEAD_REQUIRES(mutex_);
+  bool add_lease(Member& m, std::uint32_t& id, std::uint32_t cost, std::stop_token& token);
+  void await_keeps() noexcept BULKHEAD_REQUIRES(mutex_);
+  void retire(Member& m) noexcept BULKHEAD_REQUIRES(mutex_);
+  void set_ceilings() noexcept BULKHEAD_REQUIRES(mutex_);
+  void copy(GroupSnapshot& s, std::int64_t& unguaranteed) const;
+  void track_wait(Member& m, bool waits) noexcept BULKHEAD_REQUIRES(mutex_);
+  std::uint32_t target(Member& m) noexcept BULKHEAD_REQUIRES(mutex_);
   std::int64_t now_ns() const noexcept { return clock_.now().time_since_epoch().count(); }
-  std::int64_t debts() const noexcept;
+  std::int64_t debts() const noexcept BULKHEAD_REQUIRES(mutex_);
 
   Clock& clock_;
   const Lend lend_;
@@ -162,10 +173,34 @@ class Ledger {
   KeepAlarm alarm_{*this};
 
   mutable detail::Mutex mutex_;
-  std::uint32_t total_;
-  std::int64_t free_;
-  bool watching_ = false;
-  std::vector<std::unique_ptr<Member>> members_;
+  std::uint32_t total_ BULKHEAD_GUARDED_BY(mutex_);
+  std::int64_t free_ BULKHEAD_GUARDED_BY(mutex_);
+  bool watching_ BULKHEAD_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<Member>> members_;  // written under both locks, read under either
+};
+
+// Collects the waiters that a change of the shape decides. Made before Group locks and destroyed after it unlocks: the
+// destructor tells the waiters and moves units to members that lack them. The gates are pinned until then.
+class Ledger::Change {
+ public:
+  explicit Change(Ledger& ledger) noexcept : ledger_(ledger) {}
+  ~Change();
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+  // With the lock held and before any change: reserves memory for what refit() collects, for each member twice and one
+  // more member.
+  void prepare() { refitted_.reserve(2 * (ledger_.members_.size() + 1)); }
+  // Rejects waiters of `m` that can never fit, and serves the others.
+  void refit(Member& m) noexcept;
+
+ private:
+  Ledger& ledger_;
+  struct Refitted {
+    Member* member;
+    Wakes wakes;
+  };
+  std::vector<Refitted> refitted_;
 };
 
 }  // namespace bulkhead::group

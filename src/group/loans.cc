@@ -1,4 +1,4 @@
-// What a group shows of itself, and who has borrowed how much from whom.
+// Group::snapshot(), and the assignment of borrowed units to lenders.
 #include <algorithm>
 
 #include "group/ledger.h"
@@ -6,11 +6,13 @@
 namespace bulkhead::group {
 namespace {
 
-// Lenders and borrowers in the order of members. What nobody is guaranteed is lent first.
+// Assigns lenders to borrowers in the order of members. Units without a guarantee are lent first.
 std::vector<GroupSnapshot::Loan> loans(const GroupSnapshot& s, std::int64_t unguaranteed) {
   std::vector<GroupSnapshot::Loan> result;
-  const auto lend = [&](const std::string& lender, std::uint32_t units, std::vector<std::uint32_t>& wants) {
-    for (std::size_t i = 0; i < wants.size() && units > 0; ++i) {
+  std::vector<std::uint32_t> wants;
+  std::size_t i = 0;  // earlier borrowers are complete
+  const auto lend = [&](const std::string& lender, std::uint32_t units) {
+    for (; i < wants.size() && units > 0; i += wants[i] == 0) {
       const std::uint32_t n = std::min(units, wants[i]);
       if (n == 0) continue;
       wants[i] -= n;
@@ -18,7 +20,6 @@ std::vector<GroupSnapshot::Loan> loans(const GroupSnapshot& s, std::int64_t ungu
       result.push_back({lender, s.members[i].name, n});
     }
   };
-  std::vector<std::uint32_t> wants;
   wants.reserve(s.members.size());
   std::int64_t borrowed = 0, lent = 0;
   for (const auto& m : s.members) {
@@ -26,27 +27,35 @@ std::vector<GroupSnapshot::Loan> loans(const GroupSnapshot& s, std::int64_t ungu
     borrowed += m.borrowed;
     lent += m.lent;
   }
-  // Units that are free are not borrowed, whoever is guaranteed them.
+  // Free units are not borrowed, even if a member is guaranteed them.
   const std::int64_t from_nobody = std::clamp<std::int64_t>(unguaranteed, 0, borrowed);
-  lend("", static_cast<std::uint32_t>(std::max(from_nobody, borrowed - lent)), wants);
-  for (const auto& m : s.members) lend(m.name, m.lent, wants);
+  lend("", static_cast<std::uint32_t>(std::max(from_nobody, borrowed - lent)));
+  for (const auto& m : s.members) lend(m.name, m.lent);
   return result;
 }
 
 }  // namespace
 
+// Reads under the lock only what must be of one instant.
 void Ledger::fill(GroupSnapshot& s) const {
+  std::int64_t unguaranteed = 0;
+  copy(s, unguaranteed);
+  s.loans = loans(s, unguaranteed);
+}
+
+void Ledger::copy(GroupSnapshot& s, std::int64_t& unguaranteed) const {
   const Lock lock(mutex_);
+  s.members.reserve(members_.size());
   s.total = total_;
   s.free = static_cast<std::uint32_t>(std::max<std::int64_t>(free_, 0));
-  std::int64_t unguaranteed = std::int64_t{total_};
+  unguaranteed = std::int64_t{total_};
   for (const auto& m : members_) {
     GroupSnapshot::Member& out = s.members.emplace_back();
     out.name = m->name;
     out.guaranteed = m->guaranteed;
     out.max = m->max;
     out.allotted = m->allotted;
-    out.in_flight = m->gate.in_flight();  // its limit does not move under our lock
+    out.in_flight = m->gate.in_flight();  // its limit does not change under our lock
     out.waiting = m->gate.waiting();
     out.called_back = m->debt;
     const std::int64_t excess = m->excess() + m->debt;
@@ -60,7 +69,6 @@ void Ledger::fill(GroupSnapshot& s) const {
     s.in_flight += out.in_flight;
     unguaranteed -= m->guaranteed;
   }
-  s.loans = loans(s, unguaranteed);
 }
 
 }  // namespace bulkhead::group

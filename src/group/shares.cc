@@ -10,9 +10,9 @@
 namespace bulkhead::group {
 namespace {
 
-constexpr double slack = 1e-6;  // per cent such as 33.3 + 33.3 + 33.4 are sums of doubles
+constexpr double kSlack = 1e-6;  // 33.3 + 33.3 + 33.4 per cent are doubles, so their sum is not exact
 
-[[noreturn]] void refuse(std::string_view group, std::string_view member, std::string_view setting,
+[[noreturn]] void reject(std::string_view group, std::string_view member, std::string_view setting,
                          std::string_view problem) {
   base::throw_invalid(
       base::join({"group \"", group, "\", member \"", member, "\": ", setting, " ", problem}));
@@ -20,16 +20,16 @@ constexpr double slack = 1e-6;  // per cent such as 33.3 + 33.3 + 33.4 are sums 
 
 void check(std::string_view group, std::string_view member, std::string_view setting, const Share& share) {
   if (share.percent != 0 && share.units != 0)
-    refuse(group, member, setting, "is given in per cent and in units: give one of them");
+    reject(group, member, setting, "is given in per cent and in units: give one of them");
   if (!(share.percent >= 0 && share.percent <= 100))
-    refuse(group, member, setting, "is out of range: give 0 to 100 per cent");
+    reject(group, member, setting, "is out of range: give 0 to 100 per cent");
 }
 
 double exact(const Share& share, std::uint32_t total) { return share.percent / 100 * total; }
 
 std::uint32_t largest(const Share& max, std::uint32_t total) {
   if (max.units != 0) return std::min(max.units, total);
-  return static_cast<std::uint32_t>(std::ceil(exact(max, total) - slack));
+  return static_cast<std::uint32_t>(std::ceil(exact(max, total) - kSlack));
 }
 
 }  // namespace
@@ -46,13 +46,13 @@ std::vector<Quota> quotas(std::string_view group, std::uint32_t total, const std
     result[i].guaranteed = p.guaranteed.units;
     if (p.guaranteed.percent == 0) continue;
     whole += exact(p.guaranteed, total);
-    result[i].guaranteed = static_cast<std::uint32_t>(exact(p.guaranteed, total) + slack);
+    result[i].guaranteed = static_cast<std::uint32_t>(exact(p.guaranteed, total) + kSlack);
     left -= result[i].guaranteed;
     by_remainder.push_back(i);
   }
-  left += static_cast<std::int64_t>(whole + slack);
+  left += static_cast<std::int64_t>(whole + kSlack);
   const auto remainder = [&](std::size_t i) {
-    return std::llround((exact(parts[i].guaranteed, total) - result[i].guaranteed) / slack);
+    return std::llround((exact(parts[i].guaranteed, total) - result[i].guaranteed) / kSlack);
   };
   std::sort(by_remainder.begin(), by_remainder.end(), [&](std::size_t a, std::size_t b) {
     return remainder(a) != remainder(b) ? remainder(a) > remainder(b) : a < b;
@@ -68,12 +68,12 @@ std::vector<Quota> quotas(std::string_view group, std::uint32_t total, const std
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Part& p = parts[i];
     result[i].max = largest(p.max, total);
-    // Rounding alone must not put it below the guarantee.
-    if (p.guaranteed.units == 0 && result[i].max + slack >= std::floor(exact(p.guaranteed, total)))
+    // Rounding must not put `max` below the guarantee.
+    if (p.guaranteed.units == 0 && result[i].max + kSlack >= std::floor(exact(p.guaranteed, total)))
       result[i].max = std::max(result[i].max, result[i].guaranteed);
-    if (result[i].max == 0) refuse(group, p.name, "max", "is 0 units: give at least one");
+    if (result[i].max == 0) reject(group, p.name, "max", "is 0 units: give at least one");
     if (result[i].max < result[i].guaranteed)
-      refuse(group, p.name, "max",
+      reject(group, p.name, "max",
              base::join({"= ", std::to_string(result[i].max), " units is below guaranteed = ",
                          std::to_string(result[i].guaranteed), ": give at least that"}));
   }

@@ -1,4 +1,4 @@
-// shares.h - shares in whole units, without losing one.
+// shares.h - converts shares into whole units.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct Quota {
   std::uint32_t guaranteed = 0, max = 0;
 };
 
-// The units of each part. The guarantees in per cent are rounded together, by largest remainder: they add up
-// to their sum of per cent of the total, rounded down. std::invalid_argument names what does not fit.
+// The units of each part. Guarantees in per cent are rounded together (largest remainder): their sum is the sum of the
+// per cent of the total, rounded down. Throws std::invalid_argument that names the share that does not fit.
 std::vector<Quota> quotas(std::string_view group, std::uint32_t total, const std::vector<Part>& parts);
 
 }  // namespace bulkhead::group

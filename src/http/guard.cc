@@ -2,19 +2,23 @@
 #include <atomic>
 #include <charconv>
 #include <random>
+#include <stdexcept>
+#include <utility>
 
 #include "base/text.h"
 #include "bulkhead/http_guard.h"
-#include "bulkhead/metrics.h"
+#include "http/cacheable.h"
+#include "http/cost.h"
 #include "http/pacer.h"
+#include "http/pages.h"
 #include "http/response_cache.h"
 
 namespace bulkhead::http {
 namespace {
 
 // The path of a target as routes are written: without scheme, authority and query, decoded, without "." and ".."
-// and empty segments. Whoever wrote "/%72eports" or "//reports" would otherwise find a route with another
-// bulkhead, and a handler that is less strict. `storage` is for paths that are not plain.
+// and empty segments. Otherwise a client could send "/%72eports" or "//reports" to reach the same handler
+// through a route with another bulkhead. `storage` is for paths that are not plain.
 std::string_view path_of(std::string_view target, std::string& storage) {
   if (const std::size_t scheme = target.find("://");
       scheme != std::string_view::npos && scheme < target.find('/')) {
@@ -58,19 +62,35 @@ bool below(std::string_view path, std::string_view prefix) noexcept {
 }
 
 void check(const Registry& registry, const Route& route) {
-  const auto refuse = [&](std::string_view problem) {
+  const auto reject = [&](std::string_view problem) {
     base::throw_invalid(base::join({"http: route \"", route.path, "\": ", problem}));
   };
-  if (!route.path.starts_with('/')) refuse("path must begin with '/': give \"/orders\"");
-  if (route.cost == 0) refuse("cost = 0 is out of range: give 1 or more");
+  if (!route.path.starts_with('/')) reject("path must begin with '/': give \"/orders\"");
+  if (route.cost == 0) reject("cost = 0 is out of range: give 1 or more");
+  if ((route.cost_header.empty() ? 0 : 1) + (route.bytes_per_unit > 0 ? 1 : 0) + (route.cost_of ? 1 : 0) > 1)
+    reject("has more than one of cost_header, bytes_per_unit and cost_of: leave the others out");
   if (!route.bulkhead.empty() && !registry.find(route.bulkhead))
-    refuse(base::join({"there is no bulkhead \"", route.bulkhead, "\": add it to the registry first"}));
+    reject(base::join({"there is no bulkhead \"", route.bulkhead, "\": add it to the registry first"}));
+  if (route.tenants.empty()) return;
+  const auto sets = registry.snapshot().tenants;
+  if (std::ranges::none_of(sets, [&](const auto& set) { return set.name == route.tenants; }))
+    reject(
+        base::join({"there is no set of tenants \"", route.tenants, "\": define it in the registry first"}));
 }
 
-// Says that a response may not be kept for others.
-bool is_private(std::string_view cache_control) noexcept {
-  return cache_control.find("private") != std::string_view::npos ||
-         cache_control.find("no-store") != std::string_view::npos;
+// The registry throws for a set of tenants that it does not have. A set that was removed while requests arrive is
+// rejected like a removed bulkhead.
+Result<std::shared_ptr<Bulkhead>> tenant_of(Registry& registry, const Route& route, std::string_view tenant) {
+#if defined(__cpp_exceptions)
+  try {
+    return registry.tenant(route.tenants, tenant);
+  } catch (const std::invalid_argument&) {
+    return Result<std::shared_ptr<Bulkhead>>(unexpect,
+                                             Rejection{.reason = Reason::shutdown, .name = route.tenants});
+  }
+#else
+  return registry.tenant(route.tenants, tenant);
+#endif
 }
 
 }  // namespace
@@ -81,6 +101,7 @@ struct Guard::State {
         options(std::move(o)),
         peers(options.trusted_peers),
         cache(options.cache_entries, options.cache_entry_bytes),
+        page(options.metrics),
         seed(options.seed ? options.seed : (std::uint64_t{std::random_device()()} << 32 | 1)),
         pacer(options.storm, seed) {}
 
@@ -99,7 +120,7 @@ struct Guard::State {
   ResponseCache cache;
   Metrics page;
   std::atomic<std::uint64_t> seed;
-  RefusalPacer pacer;
+  RejectionPacer pacer;
 };
 
 Guard::Guard(Registry& registry, GuardOptions options) {
@@ -156,18 +177,23 @@ Visit Guard::arrive(const Request& request, TimePoint now) {
                                   .priority_header = o.priority_header,
                                   .tenant_header = o.tenant_header},
                                  visit.trusted, request.unix_now);
-  if (hints.timeout < no_deadline - now) visit.deadline = now + hints.timeout;
-  visit.options = {
-      .priority = hints.priority, .cost = route.cost, .deadline = visit.deadline, .label = route.path};
-  if (route.cache_for.count() > 0 && request.method == "GET" && request.header("Authorization").empty() &&
-      request.header("Cookie").empty())
-    visit.cache_key = base::join({hints.tenant, " ", request.target});
+  visit.deadline = saturating_add(now, hints.timeout);
+  visit.options = {.priority = hints.priority,
+                   .cost = cost_of(route, request, visit.trusted),
+                   .deadline = visit.deadline,
+                   .label = route.path};
+  if (!route.budget.empty())
+    visit.options.costs = Costs{Cost(route.budget, std::exchange(visit.options.cost, 1U))};
+  const auto given = [&](const std::string& name) { return !request.header(name).empty(); };
+  if (route.cache_for.count() > 0 && request.method == "GET" &&
+      std::ranges::none_of(o.credential_headers, given) && !forbids_storing(request.header("Cache-Control")))
+    visit.cache_key = cache_key(hints.tenant, request.target, request.header);
 
   if (!route.tenants.empty() && (!hints.tenant.empty() || route.bulkhead.empty())) {
-    auto own = s.registry.tenant(route.tenants, hints.tenant);
+    Result<std::shared_ptr<Bulkhead>> own = tenant_of(s.registry, route, hints.tenant);
     if (!own) {
-      visit.answer = refuse(visit, own.error(), now);
-      visit.refused = true;
+      visit.answer = reject(visit, own.error(), now);
+      visit.rejected = true;
       return visit;
     }
     visit.bulkhead = *std::move(own);
@@ -177,64 +203,55 @@ Visit Guard::arrive(const Request& request, TimePoint now) {
   } else if (!route.bulkhead.empty()) {
     visit.bulkhead = s.registry.find(route.bulkhead);
     if (!visit.bulkhead) {
-      visit.answer = refuse(visit, {.reason = Reason::shutdown, .name = route.bulkhead}, now);
-      visit.refused = true;
+      visit.answer = reject(visit, {.reason = Reason::shutdown, .name = route.bulkhead}, now);
+      visit.rejected = true;
     }
   }
   return visit;
 }
 
-Response Guard::refuse(const Visit& visit, const Rejection& why, TimePoint now) {
+Response Guard::reject(const Visit& visit, const Rejection& why, TimePoint now) {
   State& s = *state_;
   static const ResponseOptions defaults;
   const ResponseOptions& options = visit.route ? visit.route->responses : defaults;
-  if (!visit.cache_key.empty() && why.reason != Reason::shutdown && why.reason != Reason::cancelled) {
+  if (!visit.cache_key.empty() && why.reason != Reason::shutdown && why.reason != Reason::draining &&
+      why.reason != Reason::cancelled) {
     if (auto kept = s.cache.get(visit.cache_key, now)) {
       const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - kept->stored).count();
-      return {.status = 200,
-              .headers = {{"Content-Type", std::move(kept->content_type)},
-                          {"Age", std::to_string(age)},
-                          {"X-Bulkhead-Fallback", "cached"},
-                          {"X-Bulkhead-Reason", std::string(to_string(why.reason))}},
-              .body = std::move(kept->body)};
+      Response r{.status = 200, .headers = std::move(kept->headers), .body = std::move(kept->body)};
+      r.headers.push_back({"Age", std::to_string(age)});
+      r.headers.push_back({"X-Bulkhead-Fallback", "cached"});
+      r.headers.push_back({"X-Bulkhead-Reason", std::string(to_string(why.reason))});
+      return r;
     }
   }
-  return refusal(why, options,
-                 {.priority = visit.options.priority,
-                  .trusted = visit.trusted,
-                  .tenants_own = visit.tenants_own,
-                  .late = visit.deadline <= now,
-                  .random = s.random()});
+  return rejection(why, options,
+                   {.priority = visit.options.priority,
+                    .trusted = visit.trusted,
+                    .tenants_own = visit.tenants_own,
+                    .random = s.random()});
 }
 
 std::chrono::nanoseconds Guard::hold(TimePoint now) noexcept { return state_->pacer.hold(now); }
 
-void Guard::answered(const Visit& visit, int status, std::string_view content_type, std::string_view body,
-                     std::string_view cache_control, bool set_cookie, TimePoint now) {
-  if (visit.cache_key.empty() || status != 200 || set_cookie || is_private(cache_control)) return;
-  const auto keep = visit.route->cache_for;
-  state_->cache.put({.key = visit.cache_key,
-                     .content_type = std::string(content_type),
-                     .body = std::string(body),
+void Guard::answered(const Visit& visit, const Answered& response, TimePoint now) {
+  if (visit.cache_key.empty() || response.status != 200) return;
+  const std::optional<unsigned> varies = cacheable(response.headers);
+  if (!varies) return;
+  state_->cache.put({.key = variant_key(visit.cache_key, *varies),
+                     .headers = kept_headers(response.headers),
+                     .body = std::string(response.body),
                      .stored = now,
-                     .until = keep < no_deadline - now ? now + keep : no_deadline});
+                     .until = saturating_add(now, visit.route->cache_for)},
+                    *varies);
 }
 
 Response Guard::metrics(std::string_view accept) {
-  const MetricsFormat format = negotiate(accept);
-  Response r;
-  state_->page.render(r.body, state_->registry.snapshot(), format, {.process = process_stats()});
-  r.headers = {{"Content-Type", std::string(content_type(format))}, {"Cache-Control", "no-store"}};
-  return r;
+  const auto& extras = state_->options.metrics_extras;
+  return metrics_page(state_->page, state_->registry.snapshot(), accept, extras ? extras() : MetricsExtras{});
 }
 
-Response Guard::health() {
-  Response r;
-  state_->page.render(r.body, state_->registry.snapshot(), MetricsFormat::json);
-  r.headers = {{"Content-Type", std::string(content_type(MetricsFormat::json))},
-               {"Cache-Control", "no-store"}};
-  return r;
-}
+Response Guard::health() { return health_page(state_->page, state_->registry.snapshot(), {}); }
 
 Registry& Guard::registry() const noexcept { return state_->registry; }
 const GuardOptions& Guard::options() const noexcept { return state_->options; }

@@ -77,8 +77,12 @@ TEST_F(HttpGuard, WhatIsWrongIsSaidWhenItIsMade) {
             "http: route \"x\": path must begin with '/': give \"/orders\"");
   EXPECT_THAT(problem({.routes = {{.path = "/x", .bulkhead = "shp"}}}),
               HasSubstr("there is no bulkhead \"shp\""));
+  EXPECT_THAT(problem({.routes = {{.path = "/x", .tenants = "ordres"}}}),
+              HasSubstr("there is no set of tenants \"ordres\""));
   EXPECT_THAT(problem({.trusted_peers = {"localhost"}}), HasSubstr("trusted_peers: \"localhost\""));
   EXPECT_THAT(problem({.routes = {{.path = "/x", .cost = 0}}}), HasSubstr("cost = 0"));
+  EXPECT_THAT(problem({.routes = {{.path = "/x", .cost_header = "X-Tokens", .bytes_per_unit = 1}}}),
+              HasSubstr("more than one of cost_header, bytes_per_unit and cost_of"));
 }
 
 TEST_F(HttpGuard, ARequestGetsItsDeadlineAndPriority) {
@@ -91,6 +95,41 @@ TEST_F(HttpGuard, ARequestGetsItsDeadlineAndPriority) {
   EXPECT_EQ(arrive(guard, "/", {{"Priority", "u=0"}}).options.priority, Priority::normal);
 }
 
+TEST_F(HttpGuard, ARouteTakesItsCostFromAHeaderTheSizeOrACallback) {
+  Guard guard(registry,
+              {.routes = {{.path = "/header", .bulkhead = "shop", .cost = 3, .cost_header = "X-Tokens"},
+                          {.path = "/size", .bulkhead = "shop", .cost = 3, .bytes_per_unit = 1000},
+                          {.path = "/call",
+                           .bulkhead = "shop",
+                           .cost = 3,
+                           .cost_of =
+                               [](const Request& r) {
+                                 if (r.method == "POST") throw std::runtime_error("no idea");
+                                 return static_cast<std::uint32_t>(r.target.size());
+                               }}},
+               .trusted_peers = {"10.0.0.0/8"}});
+  const auto cost = [&](std::string_view target, std::map<std::string, std::string, std::less<>> headers = {},
+                        std::string_view peer = "10.1.1.1", std::string_view method = "GET") {
+    return arrive(guard, target, std::move(headers), peer, method).options.cost;
+  };
+  EXPECT_EQ(cost("/header", {{"X-Tokens", " 16000 "}}), 16'000u);
+  EXPECT_EQ(cost("/header", {{"X-Tokens", "16000"}}, "1.2.3.4"), 3u) << "a stranger could ask for less";
+  for (const char* wrong : {"", " ", "many", "-1", "1.5", "16000x"})
+    EXPECT_EQ(cost("/header", {{"X-Tokens", wrong}}), 3u) << wrong;
+  EXPECT_EQ(cost("/header", {{"X-Tokens", "0"}}), 1u);
+  EXPECT_EQ(cost("/header", {{"X-Tokens", "99999999999999999999999"}}), 0xffff'ffffu);
+  EXPECT_EQ(cost("/header"), 3u);
+
+  EXPECT_EQ(cost("/size", {{"Content-Length", "1000"}}, "1.2.3.4"), 1u);
+  EXPECT_EQ(cost("/size", {{"Content-Length", "1001"}}, "1.2.3.4"), 2u);
+  EXPECT_EQ(cost("/size", {{"Content-Length", "0"}}), 1u);
+  EXPECT_EQ(cost("/size", {{"Content-Length", "18446744073709551615"}}), 0xffff'ffffu);
+  EXPECT_EQ(cost("/size"), 3u);
+
+  EXPECT_EQ(cost("/call?x=1234"), 12u);
+  EXPECT_EQ(cost("/call", {}, "1.2.3.4", "POST"), 3u);
+}
+
 TEST_F(HttpGuard, TenantsHaveTheirOwnAndTheirOwnIs429) {
   Guard guard(registry, {.routes = {{.path = "/", .tenants = "orders"},
                                     {.path = "/strict", .bulkhead = "shop", .tenants = "strict"}},
@@ -99,12 +138,12 @@ TEST_F(HttpGuard, TenantsHaveTheirOwnAndTheirOwnIs429) {
   EXPECT_EQ(acme.bulkhead->name(), "orders/acme");
   auto held = acme.acquire();
   ASSERT_TRUE(held);
-  EXPECT_EQ(guard.refuse(acme, acme.acquire().error(), now).status, 429);
+  EXPECT_EQ(guard.reject(acme, acme.acquire().error(), now).status, 429);
   // There is room for one: the others share a bulkhead, and that it is full is not their fault.
   Visit other = arrive(guard, "/", {{"X-Tenant-Id", "other"}}, "10.0.0.1");
   EXPECT_EQ(other.bulkhead->name(), "orders/*");
   auto shared = other.acquire();
-  EXPECT_EQ(guard.refuse(other, other.acquire().error(), now).status, 503);
+  EXPECT_EQ(guard.reject(other, other.acquire().error(), now).status, 503);
   // A stranger's word does not count.
   EXPECT_EQ(arrive(guard, "/", {{"X-Tenant-Id", "acme"}}).bulkhead->name(), "orders/*");
   EXPECT_EQ(arrive(guard, "/strict", {{"X-Tenant-Id", "acme"}}).bulkhead->name(), "shop");
@@ -112,7 +151,7 @@ TEST_F(HttpGuard, TenantsHaveTheirOwnAndTheirOwnIs429) {
   const Visit first = arrive(guard, "/strict", {{"X-Tenant-Id", "a"}}, "10.0.0.1");
   const Visit second = arrive(guard, "/strict", {{"X-Tenant-Id", "b"}}, "10.0.0.1");
   ASSERT_TRUE(second.answer);
-  EXPECT_TRUE(second.refused);
+  EXPECT_TRUE(second.rejected);
   EXPECT_EQ(second.answer->status, 429);
   EXPECT_EQ(second.answer->header("X-Bulkhead-Reason"), "tenant_limit");
 }
@@ -142,15 +181,18 @@ TEST_F(HttpGuard, ServesHealthAndMetrics) {
 TEST_F(HttpGuard, TheLastGoodResponseIsServedInsteadOfARefusal) {
   Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop", .cache_for = 10s}},
                          .cache_entries = 2,
-                         .cache_entry_bytes = 8});
+                         .cache_entry_bytes = 48});
   const Rejection full{.reason = Reason::queue_limit, .name = "shop"};
   const auto served = [&](std::string_view target,
                           std::map<std::string, std::string, std::less<>> headers = {}) {
-    return guard.refuse(arrive(guard, target, std::move(headers)), full, now);
+    return guard.reject(arrive(guard, target, std::move(headers)), full, now);
   };
   const auto good = [&](std::string_view target, std::string_view body, int status = 200,
                         std::string_view control = "", bool cookie = false) {
-    guard.answered(arrive(guard, target), status, "text/css", body, control, cookie, now);
+    std::vector<HeaderView> headers{{"Content-Type", "text/css"}, {"Connection", "keep-alive"}};
+    if (!control.empty()) headers.push_back({"cache-control", control});
+    if (cookie) headers.push_back({"Set-Cookie", "id=1"});
+    guard.answered(arrive(guard, target), {.status = status, .headers = headers, .body = body}, now);
   };
   EXPECT_EQ(served("/a").status, 503);
   good("/a", "old");
@@ -162,17 +204,22 @@ TEST_F(HttpGuard, TheLastGoodResponseIsServedInsteadOfARefusal) {
   EXPECT_EQ(r.header("Content-Type"), "text/css");
   EXPECT_EQ(r.header("Age"), "3");
   EXPECT_EQ(r.header("X-Bulkhead-Fallback"), "cached");
+  EXPECT_EQ(r.header("Connection"), "");
   EXPECT_EQ(served("/a?x").status, 503);
   // Not to those who have shown who they are, nor what was meant for one, failed, or is too large.
   EXPECT_EQ(served("/a", {{"Cookie", "id=1"}}).status, 503);
   EXPECT_EQ(served("/a", {{"Authorization", "Bearer x"}}).status, 503);
+  EXPECT_EQ(served("/a", {{"X-Api-Key", "x"}}).status, 503);
+  EXPECT_EQ(served("/a", {{"Cache-Control", "max-age=0, no-store"}}).status, 503);
   good("/b", "x", 500);
   good("/b", "x", 200, "max-age=3, private");
   good("/b", "x", 200, "no-store");
+  good("/b", "x", 200, "No-Cache=\"X\"");
+  good("/b", "x", 200, "max-age=0,Must-Revalidate");
   good("/b", "x", 200, "", true);
-  good("/b", "too large");
+  good("/b", std::string(48, 'x'));
   EXPECT_EQ(served("/b").status, 503);
-  EXPECT_EQ(guard.refuse(arrive(guard, "/a"), {.reason = Reason::shutdown, .name = "shop"}, now).status, 503);
+  EXPECT_EQ(guard.reject(arrive(guard, "/a"), {.reason = Reason::shutdown, .name = "shop"}, now).status, 503);
   // Bounded: the oldest goes.
   good("/c", "c");
   good("/d", "d");
@@ -184,8 +231,110 @@ TEST_F(HttpGuard, TheLastGoodResponseIsServedInsteadOfARefusal) {
   EXPECT_EQ(served("/d").status, 503);
 }
 
+class HttpGuardCache : public HttpGuard {
+ protected:
+  using Headers = std::map<std::string, std::string, std::less<>>;
+  void keep(const Headers& request, std::vector<HeaderView> headers, std::string_view body) {
+    guard.answered(arrive(guard, "/a", request), {.headers = headers, .body = body}, now);
+  }
+  // What a request that is refused gets instead; empty: a refusal.
+  std::string kept(const Headers& request) {
+    const Rejection full{.reason = Reason::queue_limit, .name = "shop"};
+    const Response r = guard.reject(arrive(guard, "/a", request), full, now);
+    return r.status == 200 ? std::string(r.header("Content-Encoding")) + r.body : "";
+  }
+  Guard guard{
+      registry,
+      {.routes = {{.path = "/", .bulkhead = "shop", .cache_for = 10s}}, .credential_headers = {"Cookie"}}};
+};
+
+TEST_F(HttpGuardCache, AnotherHostsResponseIsNeverServed) {
+  keep({{"Host", "a.example"}}, {}, "a's");
+  EXPECT_EQ(kept({{"Host", "a.example"}}), "a's");
+  EXPECT_EQ(kept({{"Host", "b.example"}}), "");
+  EXPECT_EQ(kept({{"Host", "a.example"}, {"X-Forwarded-Host", "b.example"}}), "");
+}
+
+TEST_F(HttpGuardCache, ABodyIsServedWithItsEncodingAndOnlyToThoseWhoAcceptIt) {
+  keep({{"Accept-Encoding", "gzip"}}, {{"Content-Encoding", "gzip"}}, " bytes");
+  EXPECT_EQ(kept({{"Accept-Encoding", "gzip"}}), "gzip bytes");
+  EXPECT_EQ(kept({}), "");
+  EXPECT_EQ(kept({{"Accept-Encoding", "br"}}), "");
+}
+
+TEST_F(HttpGuardCache, AResponseIsServedWhereTheHeadersThatItsVaryNamesAreTheSame) {
+  const std::vector<HeaderView> vary{{"Vary", "accept-language"}, {"Vary", " Accept ,Host"}};
+  keep({{"Accept-Language", "de"}, {"Accept", "text/html"}}, vary, "hallo");
+  keep({{"Accept-Language", "en"}, {"Accept", "text/html"}}, vary, "hello");
+  EXPECT_EQ(kept({{"Accept-Language", "de"}, {"Accept", "text/html"}}), "hallo");
+  EXPECT_EQ(kept({{"Accept-Language", "en"}, {"Accept", "text/html"}, {"Accept-Encoding", "br"}}), "hello");
+  EXPECT_EQ(kept({{"Accept-Language", "en"}, {"Accept", "text/xml"}}), "");
+  // The values of two headers are not taken for one another.
+  EXPECT_EQ(kept({{"Accept-Language", "text/html"}, {"Accept", "de"}}), "");
+  now += 1s;
+  keep({}, {}, "no longer varies");
+  EXPECT_EQ(kept({{"Accept-Language", "de"}, {"Accept", "text/html"}}), "no longer varies");
+}
+
+TEST_F(HttpGuardCache, AResponseThatVariesByAnythingElseIsNotKept) {
+  keep({}, {{"Vary", "*"}}, "x");
+  keep({}, {{"Vary", "Accept, X-Plan"}}, "x");
+  keep({}, {{"Cache-Control", "max-age=5"}, {"Cache-Control", "private"}}, "x");
+  EXPECT_EQ(kept({}), "");
+}
+
+TEST_F(HttpGuardCache, WhichHeadersAreCredentialsIsTheUsersChoice) {
+  keep({{"Authorization", "Basic x"}}, {}, "same for all");
+  EXPECT_EQ(kept({{"Authorization", "Basic y"}}), "same for all");
+  EXPECT_EQ(kept({{"Cookie", "x"}}), "");
+}
+
+TEST_F(HttpGuard, ASetOfTenantsThatWasRemovedIsRefusedWithAReason) {
+  Guard guard(registry, {.routes = {{.path = "/", .tenants = "orders"}}});
+  registry.remove_tenants("orders");
+  const Visit gone = arrive(guard, "/");
+  ASSERT_TRUE(gone.answer);
+  EXPECT_TRUE(gone.rejected);
+  EXPECT_EQ(gone.answer->status, 503);
+  EXPECT_EQ(gone.answer->header("X-Bulkhead-Reason"), "shutdown");
+  EXPECT_TRUE(gone.answer->close);
+  registry.define_tenants({.name = "orders", .each = {.max_concurrent = 1}});
+  EXPECT_TRUE(arrive(guard, "/").bulkhead);
+}
+
+TEST_F(HttpGuard, TheMetricsPageHasTheTopTenantsAndTheStateOfTheConfiguration) {
+  Guard guard(registry,
+              {.trusted_peers = {"10.0.0.0/8"}, .metrics = {.top_tenants = 5}, .metrics_extras = [] {
+                 return MetricsExtras{.config = ConfigState{.source = "shop.yaml"}};
+               }});
+  (void)(*registry.tenant("orders", "acme"))->acquire();
+  const std::string page = arrive(guard, "/metrics").answer->body;
+  EXPECT_THAT(page, HasSubstr("bulkhead_config_last_reload_successful 1"));
+  EXPECT_THAT(page, HasSubstr("source=\"shop.yaml\""));
+  EXPECT_THAT(page, HasSubstr("acme"));
+  EXPECT_THAT(page, HasSubstr("process_"));
+  Guard plain(registry, {});
+  EXPECT_THAT(arrive(plain, "/metrics").answer->body, testing::Not(HasSubstr("acme")));
+}
+
+// wait_forever from now on is no_deadline, and not a time that has passed.
+TEST_F(HttpGuard, ARequestWithoutALimitHasNoDeadline) {
+  Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop"}}});
+  EXPECT_EQ(arrive(guard, "/").deadline, no_deadline);
+  EXPECT_EQ(pass_on(no_deadline, now), std::nullopt);
+  EXPECT_EQ(pass_on(now + 1500us, now), "1");
+  EXPECT_EQ(pass_on(now - 1h, now), "0");
+  EXPECT_EQ(saturating_add(now, wait_forever), no_deadline);
+  EXPECT_EQ(saturating_add(TimePoint::min(), wait_forever), TimePoint::min() + wait_forever);
+  EXPECT_EQ(saturating_add(TimePoint::min(), -1ns), TimePoint::min());
+  EXPECT_EQ(saturating_add(now, -2h), TimePoint{-1h});
+  EXPECT_EQ(saturating_add(no_deadline, 0ns), no_deadline);
+  auto call = registry.get("shop")->acquire({.deadline = saturating_add(now, wait_forever)});
+  EXPECT_TRUE(call);
+}
+
 TEST(HttpPacer, FewRefusalsLeaveAtOnceAndAStormLeavesOneByOne) {
-  RefusalPacer pacer({.per_second = 1000, .burst = 3, .batch = 1, .max_hold = 100ms}, 1);
+  RejectionPacer pacer({.per_second = 1000, .burst = 3, .batch = 1, .max_hold = 100ms}, 1);
   const TimePoint now{1h};
   for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now), 0ns) << i;
   const auto expect = [](std::chrono::nanoseconds held, std::chrono::nanoseconds at) {
@@ -196,13 +345,13 @@ TEST(HttpPacer, FewRefusalsLeaveAtOnceAndAStormLeavesOneByOne) {
   for (int i = 0; i < 10; ++i) expect(pacer.hold(now), 100ms);  // no later than that
   expect(pacer.hold(now + 50ms), 51ms);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now + 1s), 0ns) << i;
-  RefusalPacer off({.per_second = 0}, 1);
+  RejectionPacer off({.per_second = 0}, 1);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(off.hold(now), 0ns);
 }
 
 // 450 clients in virtual time who ask again when they are refused.
 TEST(HttpPacer, HoweverManyComeBackAtOnceTheirRefusalsLeaveAtTheirRateInSmallBatches) {
-  RefusalPacer pacer({.per_second = 1000, .burst = 10, .batch = 4, .max_hold = 1s}, 7);
+  RejectionPacer pacer({.per_second = 1000, .burst = 10, .batch = 4, .max_hold = 1s}, 7);
   std::multiset<TimePoint> due;
   for (int i = 0; i < 450; ++i) due.insert(TimePoint{1h});
   std::map<TimePoint, int> left;  // how many leave at each moment

@@ -25,10 +25,10 @@ std::optional<std::int64_t> parse_number(std::string_view text) noexcept {
   return n;
 }
 
-// n units, or as long as can be.
+// n units, or wait_forever on overflow.
 nanoseconds times(std::int64_t n, std::int64_t unit) noexcept {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  return n > most / unit ? wait_forever : nanoseconds(n * unit);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return n > kMost / unit ? wait_forever : nanoseconds(n * unit);
 }
 
 constexpr std::int64_t kMillisecond = 1'000'000;
@@ -36,7 +36,7 @@ constexpr std::int64_t kMillisecond = 1'000'000;
 std::optional<nanoseconds> asked_timeout(HeaderLookup get, bool absolute, std::int64_t unix_now) {
   if (const auto t = parse_grpc_timeout(get("grpc-timeout"))) return t;
   if (const auto t = parse_milliseconds(get("x-envoy-expected-rq-timeout-ms"))) return t;
-  if (const auto t = parse_milliseconds(get(timeout_header))) return t;
+  if (const auto t = parse_milliseconds(get(kTimeoutHeader))) return t;
   if (!absolute) return std::nullopt;
   const auto deadline = parse_number(trimmed(get("X-Request-Deadline")));
   if (!deadline) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<nanoseconds> parse_milliseconds(std::string_view value) noexcept {
   return times(*n, kMillisecond);
 }
 
-// A dictionary of structured fields, of which only the member u counts: u=0 to u=7.
+// A dictionary of structured fields (RFC 8941), of which only the member u is read: u=0 to u=7.
 Priority parse_priority(std::string_view value, Priority otherwise) noexcept {
   Priority found = otherwise;
   while (!value.empty()) {
@@ -96,7 +96,7 @@ Hints read_hints(HeaderLookup get, const HintOptions& options, bool trusted, std
   if (!options.priority_header.empty()) {
     const Priority asked = parse_priority(get(options.priority_header), options.priority);
     hints.priority =
-        trusted ? asked : std::max(asked, options.priority);  // the greater is the less important
+        trusted ? asked : std::max(asked, options.priority);  // a greater value is less important
   }
   if (trusted && !options.tenant_header.empty()) hints.tenant = trimmed(get(options.tenant_header));
   return hints;
@@ -106,6 +106,10 @@ std::optional<std::string> pass_on(nanoseconds left) {
   if (left == wait_forever) return std::nullopt;
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
   return std::to_string(std::max<std::int64_t>(ms, 0));
+}
+
+std::optional<std::string> pass_on(TimePoint deadline, TimePoint now) {
+  return pass_on(deadline == no_deadline ? wait_forever : deadline - now);
 }
 
 }  // namespace bulkhead::http

@@ -25,38 +25,53 @@ Rejection rejected(Reason reason, std::chrono::nanoseconds retry = {}) {
           .retry_after = retry};
 }
 
+Rejection late() {
+  Rejection why = rejected(Reason::deadline);
+  why.deadline_passed = true;
+  return why;
+}
+
 struct Row {
   Reason reason;
   int status, tenants_own, late;
   bool retry;
 };
 const Row rows[] = {
-    {Reason::concurrency_limit, 503, 429, 503, true}, {Reason::queue_limit, 503, 429, 503, true},
-    {Reason::timeout, 503, 429, 503, true},           {Reason::cancelled, 503, 503, 503, false},
-    {Reason::shutdown, 503, 503, 503, true},          {Reason::evicted, 503, 429, 503, true},
-    {Reason::deadline, 503, 503, 504, true},          {Reason::breaker_open, 503, 503, 503, true},
-    {Reason::rate_limit, 429, 429, 429, true},        {Reason::tenant_limit, 429, 429, 429, true},
+    {Reason::concurrency_limit, 503, 429, 503, true},
+    {Reason::queue_limit, 503, 429, 503, true},
+    {Reason::timeout, 503, 429, 503, true},
+    {Reason::cancelled, 503, 503, 503, false},
+    {Reason::shutdown, 503, 503, 503, true},
+    {Reason::evicted, 503, 429, 503, true},
+    {Reason::deadline, 503, 503, 504, true},
+    {Reason::breaker_open, 503, 503, 503, true},
+    {Reason::rate_limit, 429, 429, 429, true},
+    {Reason::tenant_limit, 429, 429, 429, true},
+    {Reason::draining, 503, 503, 503, true},
+    {Reason::budget_limit, 503, 429, 503, true},
+    {Reason::execution_timeout, 504, 504, 504, false},
 };
 
 TEST(HttpRefusal, EveryReasonHasItsResponse) {
   static_assert(std::size(rows) == kReasons);
   for (const Row& row : rows) {
-    const Rejection why = rejected(row.reason);
+    Rejection why = rejected(row.reason);
     SCOPED_TRACE(to_string(row.reason));
-    const Response r = refusal(why);
+    const Response r = rejection(why);
     EXPECT_EQ(r.status, row.status);
-    EXPECT_EQ(refusal(why, {}, {.tenants_own = true}).status, row.tenants_own);
-    const Response late = refusal(why, {}, {.late = true});
-    EXPECT_EQ(late.status, row.late);
-    EXPECT_EQ(late.header("Retry-After").empty(), row.reason == Reason::deadline || !row.retry);
+    EXPECT_EQ(rejection(why, {}, {.tenants_own = true}).status, row.tenants_own);
     EXPECT_EQ(r.header("X-Bulkhead-Reason"), to_string(row.reason));
     EXPECT_EQ(r.header("Retry-After").empty(), !row.retry);
     EXPECT_EQ(r.header("Content-Type"), "application/problem+json");
     EXPECT_EQ(r.header("Cache-Control"), "no-store");
     EXPECT_THAT(r.body, HasSubstr("\"reason\":\"" + std::string(to_string(row.reason)) + "\""));
     EXPECT_THAT(r.body, HasSubstr("\"status\":" + std::to_string(row.status)));
-    EXPECT_EQ(r.close, row.reason == Reason::shutdown);
+    EXPECT_EQ(r.close, row.reason == Reason::shutdown || row.reason == Reason::draining);
     EXPECT_EQ(r.header("Connection") == "close", r.close);
+    why.deadline_passed = true;
+    const Response late = rejection(why);
+    EXPECT_EQ(late.status, row.late);
+    EXPECT_EQ(late.header("Retry-After").empty(), row.reason == Reason::deadline || !row.retry);
   }
 }
 
@@ -67,18 +82,26 @@ TEST(HttpRefusal, TheStatusIsTheRoutesToChoose) {
                 .cancelled = 414,
                 .shutdown = 415,
                 .evicted = 416,
+                .draining = 424,
                 .deadline = 417,
                 .deadline_unreachable = 418,
                 .breaker_open = 419,
                 .rate_limit = 420,
                 .tenant_limit = 421,
                 .execution_timeout = 422,
-                .failure = 423};
-  const int expected[] = {411, 412, 413, 414, 415, 416, 418, 419, 420, 421};
+                .failure = 423,
+                .budget_limit = 425,
+                .per_call_max = 426};
+  const int expected[] = {411, 412, 413, 414, 415, 416, 418, 419, 420, 421, 424, 425, 422};
   for (const Row& row : rows)
-    EXPECT_EQ(refusal(rejected(row.reason), {.status_for = all}).status,
+    EXPECT_EQ(rejection(rejected(row.reason), {.status_for = all}).status,
               expected[static_cast<std::size_t>(row.reason)]);
-  EXPECT_EQ(refusal(rejected(Reason::deadline), {.status_for = all}, {.late = true}).status, 417);
+  EXPECT_EQ(rejection(late(), {.status_for = all}).status, 417);
+  Rejection heavy = rejected(Reason::budget_limit);
+  heavy.asked = 11, heavy.per_call_max = 10;
+  EXPECT_EQ(rejection(heavy, {.status_for = all}).status, 426);
+  EXPECT_EQ(rejection(heavy).status, 413);
+  EXPECT_EQ(rejection(heavy).header("Retry-After"), "") << "it never fits";
   EXPECT_EQ(failure(true, {.status_for = all}).status, 422);
   EXPECT_EQ(failure(false, {.status_for = all}).status, 423);
 }
@@ -94,16 +117,16 @@ TEST(HttpRefusal, CallsThatRan) {
 }
 
 TEST(HttpRefusal, TheProblemsTypeSaysWhoseFaultItIs) {
-  EXPECT_THAT(refusal(rejected(Reason::queue_limit)).body, HasSubstr("#temporary-reduced-capacity\""));
-  EXPECT_THAT(refusal(rejected(Reason::tenant_limit)).body, HasSubstr("#quota-exceeded\""));
-  EXPECT_THAT(refusal(rejected(Reason::deadline), {}, {.late = true}).body, HasSubstr("about:blank"));
+  EXPECT_THAT(rejection(rejected(Reason::queue_limit)).body, HasSubstr("#temporary-reduced-capacity\""));
+  EXPECT_THAT(rejection(rejected(Reason::tenant_limit)).body, HasSubstr("#quota-exceeded\""));
+  EXPECT_THAT(rejection(late()).body, HasSubstr("about:blank"));
 }
 
 TEST(HttpRefusal, RetryAfterIsSpreadBoundedAndNeverBeforeTheTimeThatIsKnown) {
   const auto range = [](const Rejection& why, Priority priority, const ResponseOptions& options = {}) {
     std::int64_t least = 1 << 30, most = 0;
     for (std::uint32_t random = 0; random < 1000; ++random) {
-      const auto s = retry_after(why, options, priority, random).count();
+      const std::int64_t s = retry_after(why, options, priority, random).count();
       least = std::min(least, s);
       most = std::max(most, s);
     }
@@ -117,12 +140,13 @@ TEST(HttpRefusal, RetryAfterIsSpreadBoundedAndNeverBeforeTheTimeThatIsKnown) {
   EXPECT_EQ(range(rejected(Reason::breaker_open, 59'100ms), Priority::normal), std::pair(60L, 90L));
   EXPECT_EQ(range(rejected(Reason::rate_limit, 1ms), Priority::normal), std::pair(1L, 2L));
   EXPECT_EQ(range(rejected(Reason::shutdown), Priority::best_effort), std::pair(1L, 1L));
+  EXPECT_EQ(range(rejected(Reason::draining), Priority::best_effort), std::pair(1L, 1L));
 }
 
 TEST(HttpRefusal, NamesAreToldToThoseWhoMayKnow) {
   const Rejection why = rejected(Reason::queue_limit);
   const auto told = [&](ExposeNames expose, bool trusted) {
-    return refusal(why, {.expose_names = expose, .rate_limit_headers = true}, {.trusted = trusted});
+    return rejection(why, {.expose_names = expose, .rate_limit_headers = true}, {.trusted = trusted});
   };
   for (const auto& [expose, trusted] :
        {std::pair(ExposeNames::trusted, true), {ExposeNames::always, false}}) {
@@ -139,7 +163,7 @@ TEST(HttpRefusal, NamesAreToldToThoseWhoMayKnow) {
 TEST(HttpRefusal, ANameCannotBreakOutOfTheJson) {
   Rejection why = rejected(Reason::queue_limit);
   why.name = "a\"b\\\n";
-  const Response r = refusal(why, {.expose_names = ExposeNames::always, .rate_limit_headers = true});
+  const Response r = rejection(why, {.expose_names = ExposeNames::always, .rate_limit_headers = true});
   EXPECT_THAT(r.body, HasSubstr(R"("bulkhead":"a\"b\\\u000a")"));
   EXPECT_EQ(r.header("RateLimit"), "\"a\\\"b\\\\\";r=1");
 }
@@ -147,15 +171,15 @@ TEST(HttpRefusal, ANameCannotBreakOutOfTheJson) {
 TEST(HttpRefusal, AFallbackIsSentInsteadButNotByAServerThatEnds) {
   const ResponseOptions options{.envoy_overloaded = true,
                                 .fallback = Fallback{.content_type = "text/html", .body = "<p>later"}};
-  const Response r = refusal(rejected(Reason::queue_limit), options);
+  const Response r = rejection(rejected(Reason::queue_limit), options);
   EXPECT_EQ(r.status, 200);
   EXPECT_EQ(r.body, "<p>later");
   EXPECT_EQ(r.header("Content-Type"), "text/html");
   EXPECT_EQ(r.header("X-Bulkhead-Fallback"), "static");
   EXPECT_EQ(r.header("X-Bulkhead-Reason"), "queue_limit");
   EXPECT_EQ(r.header("Retry-After"), "");
-  EXPECT_EQ(refusal(rejected(Reason::shutdown), options).status, 503);
-  EXPECT_EQ(refusal(rejected(Reason::shutdown), options).header("x-envoy-overloaded"), "true");
+  EXPECT_EQ(rejection(rejected(Reason::shutdown), options).status, 503);
+  EXPECT_EQ(rejection(rejected(Reason::shutdown), options).header("x-envoy-overloaded"), "true");
 }
 
 // ---- what a request says ----

@@ -1,12 +1,12 @@
-// pacer.h - holds refusals back so that no more than so many leave in a second, in small batches.
+// pacer.h - delays rejections so that at most `per_second` are sent, in small batches.
 //
-//   RefusalPacer pacer({.per_second = 1000, .burst = 100, .batch = 4, .max_hold = 1s}, seed);
+//   RejectionPacer pacer({.per_second = 1000, .burst = 100, .batch = 4, .max_hold = 1s}, seed);
 //   send_after(pacer.hold(now));
 //
-// Each refusal reserves the next free moment, as a token bucket in its virtual-time form does: the first
-// `burst` leave at once, those beyond one `1/per_second` after the other. `batch` of them share a moment, for one
-// wake-up of the event loop instead of as many; the moments are not evenly spaced, so that several servers do not
-// fall into step. When the reservations reach max_hold ahead, refusals leave faster rather than later.
+// Each rejection reserves the next free time, as in the virtual-time form of a token bucket: the first `burst` are sent at
+// once, the others `1/per_second` apart. `batch` of them share a time, so that the event loop wakes up once for all of them;
+// the times are not evenly spaced, so that several servers do not synchronize. When reservations reach max_hold, further
+// rejections are sent faster instead of later.
 // Threads: any. Cost: one compare-exchange.
 #pragma once
 
@@ -20,9 +20,9 @@
 
 namespace bulkhead::http {
 
-class RefusalPacer {
+class RejectionPacer {
  public:
-  RefusalPacer(const StormOptions& options, std::uint64_t seed) noexcept
+  RejectionPacer(const StormOptions& options, std::uint64_t seed) noexcept
       : interval_(options.per_second ? 1'000'000'000 / std::max<std::int64_t>(options.per_second, 1) : 0),
         step_(interval_ * std::max<std::int64_t>(options.batch, 1)),
         ahead_(interval_ * std::max<std::int64_t>(options.burst, 1)),

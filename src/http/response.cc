@@ -26,7 +26,7 @@ std::string_view title_of(int status) noexcept {
     case 504:
       return "Gateway Timeout";
     default:
-      return status < 500 ? "Refused" : "Server Error";
+      return status < 500 ? "Rejected" : "Server Error";
   }
 }
 
@@ -36,7 +36,7 @@ std::string_view type_of(int status) noexcept {
 }
 
 void append_json(std::string& out, std::string_view text) {
-  constexpr std::string_view hex = "0123456789abcdef";
+  constexpr std::string_view kHex = "0123456789abcdef";
   out += '"';
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -44,8 +44,8 @@ void append_json(std::string& out, std::string_view text) {
       out += c;
     } else if (const auto byte = static_cast<unsigned char>(c); byte < 0x20) {
       out += "\\u00";
-      out += hex[byte >> 4];
-      out += hex[byte & 15];
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
     } else {
       out += c;
     }
@@ -53,13 +53,13 @@ void append_json(std::string& out, std::string_view text) {
   out += '"';
 }
 
-struct Problem {
+struct ProblemDocument {
   int status;
   std::string_view detail, reason, bulkhead, instance;
   std::chrono::seconds retry{};
 };
 
-std::string to_json(const Problem& p) {
+std::string to_json(const ProblemDocument& p) {
   std::string out = "{\"type\":";
   append_json(out, type_of(p.status));
   const auto text = [&](std::string_view key, std::string_view value) {
@@ -91,27 +91,32 @@ std::string quoted(std::string_view name) {
   return out += '"';
 }
 
-Response problem(const Problem& what) {
+Response problem(const ProblemDocument& what) {
   Response r{.status = what.status};
   r.headers = {{"Content-Type", "application/problem+json"}, {"Cache-Control", "no-store"}};
   r.body = to_json(what);
   return r;
 }
 
+// The client should try another instance.
+constexpr bool leaves(Reason reason) { return reason == Reason::shutdown || reason == Reason::draining; }
+
 std::string_view sentence_of(Reason reason) noexcept {
-  constexpr std::array<std::string_view, kReasons> sentences{
-      "All places are taken.",
-      "All places are taken, and the line is full.",
-      "No place became free in time.",
-      "The request was taken back.",
+  constexpr std::array<std::string_view, kReasons> kSentences{
+      "Too many requests at once.",
+      "Too many requests at once, and the queue is full.",
+      "The request waited too long in the queue.",
+      "The request was cancelled.",
       "The service is shutting down.",
-      "A more important request took the place in line.",
+      "The queue is full, and a more important request took the place of this one.",
       "The request's deadline cannot be met.",
-      "A dependency fails too often and is left alone for a while.",
-      "Too many requests lately.",
-      "Too many clients at once."};
+      "A dependency fails too often and is not called for a while.",
+      "Too many requests per second.",
+      "Too many clients at once.",
+      "The service accepts no new requests at the moment.",
+      "The request took too long."};
   const auto i = static_cast<std::size_t>(reason);
-  return i < sentences.size() ? sentences[i] : "Refused.";
+  return i < kSentences.size() ? kSentences[i] : "Rejected.";
 }
 
 }  // namespace
@@ -122,8 +127,8 @@ std::string_view Response::header(std::string_view name) const noexcept {
   return {};
 }
 
-std::uint16_t status_of(Reason reason, const StatusFor& s, bool tenants_own, bool late) noexcept {
-  switch (reason) {
+std::uint16_t status_of(const Rejection& why, const StatusFor& s, bool tenants_own) noexcept {
+  switch (why.reason) {
     case Reason::concurrency_limit:
       return tenants_own ? s.tenant_limit : s.concurrency_limit;
     case Reason::queue_limit:
@@ -137,13 +142,20 @@ std::uint16_t status_of(Reason reason, const StatusFor& s, bool tenants_own, boo
     case Reason::shutdown:
       return s.shutdown;
     case Reason::deadline:
-      return late ? s.deadline : s.deadline_unreachable;
+      return why.deadline_passed ? s.deadline : s.deadline_unreachable;
     case Reason::breaker_open:
       return s.breaker_open;
     case Reason::rate_limit:
       return s.rate_limit;
     case Reason::tenant_limit:
       return s.tenant_limit;
+    case Reason::draining:
+      return s.draining;
+    case Reason::budget_limit:
+      if (why.asked > why.per_call_max && why.max_concurrent > 0) return s.per_call_max;
+      return tenants_own ? s.tenant_limit : s.budget_limit;
+    case Reason::execution_timeout:
+      return s.execution_timeout;
   }
   return s.failure;
 }
@@ -151,8 +163,11 @@ std::uint16_t status_of(Reason reason, const StatusFor& s, bool tenants_own, boo
 std::chrono::seconds retry_after(const Rejection& why, const ResponseOptions& options, Priority priority,
                                  std::uint32_t random) noexcept {
   using std::chrono::seconds;
-  if (why.reason == Reason::cancelled) return seconds(0);
-  if (why.reason == Reason::shutdown) return seconds(1);  // another instance is there already
+  // The client does not wait for the response, or a retry would be too late as well.
+  if (why.reason == Reason::cancelled || why.reason == Reason::execution_timeout) return seconds(0);
+  if (why.reason == Reason::deadline && why.deadline_passed) return seconds(0);
+  if (why.reason == Reason::budget_limit && why.asked > why.per_call_max) return seconds(0);  // it never fits
+  if (leaves(why.reason)) return seconds(1);  // another instance can serve it already
   const bool known = why.retry_after.count() > 0;
   const std::int64_t tier = std::int64_t{1} << std::min(static_cast<unsigned>(priority), 2U);
   const std::int64_t base = known ? std::chrono::ceil<seconds>(why.retry_after).count()
@@ -165,15 +180,13 @@ std::chrono::seconds retry_after(const Rejection& why, const ResponseOptions& op
             : std::min<std::int64_t>(jittered, std::max<std::int64_t>(options.max_retry.count(), 1)));
 }
 
-Response refusal(const Rejection& why, const ResponseOptions& options, const Refused& how) {
-  const int status = status_of(why.reason, options.status_for, how.tenants_own, how.late);
-  const bool too_late = why.reason == Reason::deadline && how.late;
-  const std::chrono::seconds retry =
-      too_late ? std::chrono::seconds(0) : retry_after(why, options, how.priority, how.random);
+Response rejection(const Rejection& why, const ResponseOptions& options, const RejectedRequest& how) {
+  const int status = status_of(why, options.status_for, how.tenants_own);
+  const std::chrono::seconds retry = retry_after(why, options, how.priority, how.random);
   const bool named = options.expose_names == ExposeNames::always ||
                      (options.expose_names == ExposeNames::trusted && how.trusted);
-  // Who is gone, or must go elsewhere, is not served a page that hides it.
-  const bool fallback = options.fallback && why.reason != Reason::shutdown && why.reason != Reason::cancelled;
+  // A fallback page would keep the client on an instance that does not serve it.
+  const bool fallback = options.fallback && !leaves(why.reason) && why.reason != Reason::cancelled;
 
   Response r;
   if (fallback) {
@@ -187,7 +200,7 @@ Response refusal(const Rejection& why, const ResponseOptions& options, const Ref
     r = problem({.status = status,
                  .detail = named ? std::string_view(message) : sentence_of(why.reason),
                  .reason = to_string(why.reason),
-                 .bulkhead = named ? why.name : std::string_view(),
+                 .bulkhead = named ? why.name.view() : std::string_view(),
                  .instance = how.instance,
                  .retry = retry});
     if (retry.count() > 0) r.headers.push_back({"Retry-After", std::to_string(retry.count())});
@@ -201,7 +214,7 @@ Response refusal(const Rejection& why, const ResponseOptions& options, const Ref
                                                          ";qu=\"concurrent-requests\""})});
     r.headers.push_back({"RateLimit", base::join({name, ";r=", std::to_string(left)})});
   }
-  if (why.reason == Reason::shutdown) {
+  if (leaves(why.reason)) {
     r.close = true;
     r.headers.push_back({"Connection", "close"});
   }

@@ -1,4 +1,4 @@
-// Additive increase, multiplicative decrease, as Netflix's concurrency-limits does it.
+// Additive increase, multiplicative decrease, as in Netflix's concurrency-limits.
 #include <algorithm>
 #include <cmath>
 

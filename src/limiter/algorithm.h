@@ -1,8 +1,7 @@
 // algorithm.h - the deterministic core of a limiter: windows of samples in, the next limit out.
 //
-// An algorithm knows no threads, no gate and no clock. Whoever drives it (limiter.cc, a test) gathers calls
-// into a window until plan() is satisfied, gives it to decide(), puts the limit it returns in force, and goes
-// on with an empty window.
+// An algorithm uses no threads, no gate and no clock. Its driver (limiter.cc or a test) collects calls into a window until
+// plan() is satisfied, passes it to decide(), applies the limit that it returns, and continues with an empty window.
 #pragma once
 
 #include <chrono>
@@ -24,10 +23,12 @@ struct Window {
   TimePoint begin{}, end{};
   std::uint32_t limit = 0;
   std::uint64_t succeeded = 0, failed = 0, timed_out = 0;
-  double round_trip = 0;  // mean of successes and timeouts, in ns; failures say nothing about time
-  double cv2 = 0;         // their variance over their squared mean
-  double in_flight = 0;   // mean at admission, of all calls
+  std::uint64_t filled = 0;  // of these, calls that took the last place
+  double round_trip = 0;     // mean of successes and timeouts, in ns; failures are left out
+  double cv2 = 0;            // their variance over their squared mean
+  double in_flight = 0;      // mean at admission, of all calls
   std::uint32_t max_in_flight = 0;
+  std::uint64_t rejected = 0;  // rejected by the gate because it was full
 
   std::uint64_t samples() const { return succeeded + failed + timed_out; }
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
@@ -38,7 +39,7 @@ struct Window {
 };
 
 // When a window ends: with enough calls after min_time, or at max_time with at least one.
-struct Plan {
+struct WindowPlan {
   std::uint64_t samples = 10;
   nanoseconds min_time = std::chrono::seconds(1), max_time = std::chrono::seconds(1);
 };
@@ -48,18 +49,21 @@ class Algorithm {
   virtual ~Algorithm() = default;
   // The next limit is the decision's `to`, within the bounds.
   virtual LimitDecision decide(const Window& window) noexcept = 0;
-  virtual Plan plan() const noexcept = 0;
-  virtual void set_bounds(Bounds bounds) noexcept = 0;  // takes the settled limit along
-  virtual std::uint32_t settled() const noexcept = 0;   // the limit without the probe that may be running
-  // Ends a probe and forgets its measures; the limit is settled() then.
+  virtual WindowPlan plan(TimePoint now) const noexcept = 0;  // for a window that begins now
+  virtual void set_bounds(Bounds bounds) noexcept = 0;        // also moves the settled limit
+  virtual std::uint32_t settled() const noexcept = 0;         // the limit without a probe in progress
+  // Ends a probe and drops its measures; the limit is then settled().
   virtual void rest() noexcept {}
+  // The difference between the clock that all instances share and a TimePoint.
+  virtual void align(nanoseconds /*offset*/) noexcept {}
   virtual bool same_limit_only() const noexcept { return false; }
 };
 
 // The parts of a decision that only report the window.
 LimitDecision report(const Window& window, LimitVerdict verdict, std::uint32_t to) noexcept;
 
-std::unique_ptr<Algorithm> make_knee(const KneeOptions& options, Bounds bounds, std::uint32_t limit);
+std::unique_ptr<Algorithm> make_knee(const KneeOptions& options, nanoseconds target, Bounds bounds,
+                                     std::uint32_t limit);
 std::unique_ptr<Algorithm> make_aimd(const AimdOptions& options, Bounds bounds, std::uint32_t limit);
 std::unique_ptr<Algorithm> make_vegas(const VegasOptions& options, Bounds bounds, std::uint32_t limit);
 std::unique_ptr<Algorithm> make_gradient2(const Gradient2Options& options, Bounds bounds,

@@ -25,11 +25,11 @@ std::string rate(double per_second) { return number(per_second, per_second < 10 
 }  // namespace
 
 std::string_view to_string(LimitVerdict verdict) noexcept {
-  constexpr std::array<std::string_view, kLimitVerdicts> names{
+  constexpr std::array<std::string_view, kLimitVerdicts> kNames{
       "started", "measured",     "steady",     "probing",   "kept", "raised",
       "lowered", "demand_bound", "no_goodput", "unsettled", "held", "set"};
   const auto i = static_cast<std::size_t>(verdict);
-  return i < names.size() ? names[i] : "unknown";
+  return i < kNames.size() ? kNames[i] : "unknown";
 }
 
 std::string LimitDecision::text() const {
@@ -40,9 +40,29 @@ std::string LimitDecision::text() const {
     compared = base::join({"goodput ", rate(low_goodput), " at ", std::to_string(low), ", ",
                            rate(high_goodput), " at ", std::to_string(high), ", gain ", number(gain, 2),
                            " of 1, noise ", number(noise, 2), "; "});
-  return base::join({limit, " (", to_string(verdict), "): ", compared, std::to_string(samples), " calls, ",
-                     rate(goodput), " good, ", number(in_flight, 1), " in flight, ", milliseconds(round_trip),
-                     " each, ", number(100 * bad_share, 1), " % bad"});
+  const std::string without_load =
+      unloaded.count() > 0 ? " (" + milliseconds(unloaded) + " without load)" : "";
+  return base::join({limit,
+                     " (",
+                     to_string(verdict),
+                     "): ",
+                     compared,
+                     std::to_string(samples),
+                     " calls, ",
+                     rate(goodput),
+                     " good, ",
+                     number(in_flight, 1),
+                     " in flight, ",
+                     milliseconds(round_trip),
+                     " each",
+                     without_load,
+                     ", ",
+                     number(100 * bad_share, 1),
+                     " % bad, ",
+                     std::to_string(rejected),
+                     " rejected",
+                     because.empty() ? "" : ": ",
+                     because});
 }
 
 namespace limiter {
@@ -56,7 +76,8 @@ LimitDecision report(const Window& w, LimitVerdict verdict, std::uint32_t to) no
           .in_flight = w.in_flight,
           .round_trip = nanoseconds(static_cast<std::int64_t>(w.round_trip)),
           .samples = w.samples(),
-          .bad_share = w.bad_share()};
+          .bad_share = w.bad_share(),
+          .rejected = w.rejected};
 }
 
 }  // namespace limiter

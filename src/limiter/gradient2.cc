@@ -1,5 +1,5 @@
-// Gradient2, as Netflix's concurrency-limits does it: the ratio of a long and a short average of the round
-// trip scales the limit, and a constant makes it grow. Drops are ignored there, and so here.
+// Gradient2, as in Netflix's concurrency-limits: the ratio of a long and a short average of the round trip scales the
+// limit, and a constant makes it grow. Drops are ignored, as in the original.
 #include <algorithm>
 #include <cmath>
 
@@ -14,11 +14,11 @@ class Gradient2 final : public Known {
       : Known(bounds, limit), options_(options) {}
 
  private:
-  static constexpr double warm_up = 10;
+  static constexpr double kWarmUp = 10;
 
   double next(const Window& window) noexcept override {
     const double rtt = window.round_trip;
-    if (seen_ < warm_up)
+    if (seen_ < kWarmUp)
       long_ = (long_ * seen_ + rtt) / (seen_ + 1);
     else
       long_ += (rtt - long_) * 2 / (options_.long_window + 1);

@@ -1,301 +1,621 @@
-// The default algorithm: finds the knee of goodput over concurrency by comparing two limits, and stays there.
-// The idea, and why it neither drifts nor collapses: docs/design/limiter.md.
+// The default algorithm: compares two limits in slots of a clock that all instances share, and settles where more
+// concurrency brings no more goodput. docs/design/limiter.md explains it, and why it works with several instances.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "limiter/algorithm.h"
+#include "limiter/measure.h"
 
 namespace bulkhead::limiter {
 namespace {
 
-// A probe compares goodput at two limits. `gain` is how much of the step in the limit came back as goodput:
-// 1 below the knee, 0 above it.
-struct Comparison {
-  double step = 0;   // ln(high limit / low limit)
-  double gain = 0;   // ln(high goodput / low goodput) / step
-  double noise = 0;  // standard error of gain
-};
+using std::chrono::seconds;
 
 // Invariants
-//   K1 floor <= settled_ <= ceiling, and so for every limit returned.
-//   K2 Every window after a change of the limit is thrown away: calls in flight at the change distort it.
-//   K3 reference_ was measured at settled_, or is empty.
-//   K4 settled_ grows only by a comparison in which goodput grew with the limit.
+//   K1 floor <= ideal_ <= ceiling; the same for every returned limit.
+//   K2 The first window after a change of the limit, and the first one of every slot, decides nothing: calls in flight at
+//      the change distort it.
+//   K3 Within a pair of slots, ideal_ and the length of the slot do not change.
+//   K4 ideal_ grows only by a comparison of two limits, by a round trip shorter than the target, or on the way back to its
+//      value before an outage.
 class Knee final : public Algorithm {
  public:
-  Knee(const KneeOptions& options, Bounds bounds, std::uint32_t limit)
-      : options_(options), bounds_(bounds), settled_(within(limit)), limit_(settled_) {}
+  Knee(const KneeOptions& options, nanoseconds target, Bounds bounds, std::uint32_t limit)
+      : options_(options),
+        target_(static_cast<double>(target.count())),
+        bounds_(bounds),
+        ideal_(bounded(limit)),
+        limit_(whole(ideal_)),
+        dip_(options.dip) {}
 
   LimitDecision decide(const Window& window) noexcept override {
-    round_trip_ = window.round_trip > 0 ? window.round_trip : round_trip_;
+    if (window.round_trip > 0) round_trip_ = window.round_trip;
+    if (window.succeeded > 0) timeouts_in_a_row_ = 0;
+    if (window.succeeded == 0 && window.timed_out > 0) {
+      timeouts_in_a_row_ += window.timed_out;
+      if (timeouts_in_a_row_ >= kLeastTimeouts || mode_ == Mode::outage) return halve(window);
+      return say(window, LimitVerdict::no_goodput, "too few calls timed out to act on it");
+    }
     if (settling_) {
       settling_ = false;
-      return report(window, probe_ == Probe::none ? LimitVerdict::measured : LimitVerdict::probing, limit_);
+      return say(window, mode_ == Mode::cruise ? LimitVerdict::measured : LimitVerdict::probing,
+                 "calls from before the change are still in flight");
     }
-    if (window.round_trip > 0) cv2_ = std::clamp(window.cv2, least_cv2, most_cv2);
-    if (window.succeeded == 0) return give_up(window, LimitVerdict::no_goodput);
-    switch (probe_) {
-      case Probe::none:
-        return at_rest(window);
-      case Probe::down:
-        return pressed(window) ? after_dip(window) : give_up(window, LimitVerdict::demand_bound);
-      case Probe::up:
-        return after_climb(window);
+    if (window.succeeded == 0) return resume(window, LimitVerdict::no_goodput, "no call succeeded");
+    const Measure measure(window);
+    switch (mode_) {
+      case Mode::outage:
+        if (troubled(window)) return say(window, LimitVerdict::measured, "many calls still time out");
+        [[fallthrough]];
+      case Mode::start:
+        if (!pressed(measure)) {
+          // After an outage there is no risk: too few calls are admitted to overload the dependency.
+          const double before = std::exchange(ideal_, std::max(ideal_, bounded(restore_)));
+          restore_ = 0;
+          return resume(window, moved(before, ideal_, LimitVerdict::demand_bound), kNotPressed);
+        }
+        return start_climb(window, measure, 3);
+      case Mode::climb:
+        return after_climb(window, measure);
+      case Mode::descent:
+        return after_descent(window, measure);
+      case Mode::cruise:
+        break;
     }
-    return report(window, LimitVerdict::steady, limit_);
+    return cruise(window, measure);
   }
 
-  Plan plan() const noexcept override {
-    const auto limit = static_cast<double>(limit_);
-    // A doubling is told apart by a glance, and at a far too low limit time is dear.
-    const double turns =
-        probe_ == Probe::up && stride_ >= 3 ? 1.2 : 2;  // how often every place was taken anew
-    if (settling_) {
-      // By then the calls admitted under the old limit have gone, but for the slowest few.
-      return {.samples = static_cast<std::uint64_t>(turns * limit),
-              .min_time = nanoseconds(static_cast<std::int64_t>(turns * round_trip_)),
-              .max_time = options_.max_window};
+  WindowPlan plan(TimePoint now) const noexcept override {
+    const auto limit = static_cast<std::uint64_t>(limit_);
+    // By then nearly all calls that were admitted under another limit have ended.
+    const nanoseconds turn = ns(1.2 * round_trip_);
+    if (mode_ == Mode::cruise) {
+      const nanoseconds left = slot_end(now) - now;
+      if (settling_)
+        return {.samples = limit,
+                .min_time = std::min(turn, left / 2),
+                .max_time = std::max(left / 2, nanoseconds(1))};
+      // A slot is measured in parts, so that a collapse or an outage is noticed before its end.
+      const nanoseconds part = std::max(options_.min_window, 2 * turn);
+      const nanoseconds time = left < part * 3 / 2 ? left : part;
+      return {.samples = 1, .min_time = time, .max_time = time};
     }
-    const std::uint32_t other = probe_ == Probe::none ? next_probe() : settled_;
-    const double step = std::max(0.02, std::abs(std::log(static_cast<double>(other) / limit)));
-    const double samples =
-        std::max({least_samples, turns * limit, 2 * cv2_ / (step * step * noise_ * noise_)});
-    nanoseconds longest = options_.max_window;
-    if (reference_)  // goodput much below the known one is news that should not wait for a full window
-      longest = std::min(longest, seconds(2.5 * samples / reference_->goodput()));
+    if (settling_) return {.samples = limit, .min_time = turn, .max_time = options_.max_window};
+    if (mode_ == Mode::outage)
+      return {.samples = 2, .min_time = options_.min_window, .max_time = options_.max_window};
+    double samples = kLeastSamples;
+    if (mode_ == Mode::descent) samples *= 0.5;  // the limit is far from the knee, or costs goodput
+    samples = std::max(samples * clump(), 1.2 * static_cast<double>(limit_));
+    const nanoseconds time = std::max(bursty_ ? slot_ : options_.min_window, turn);
     return {.samples = static_cast<std::uint64_t>(samples),
-            .min_time = options_.min_window,
-            .max_time = std::max(longest, options_.min_window)};
+            .min_time = time,
+            .max_time = std::max({time, 2 * slot_, 5 * turn})};
   }
 
   void set_bounds(Bounds bounds) noexcept override {
     bounds_ = bounds;
-    settled_ = within(settled_);
+    ideal_ = bounded(ideal_);
     rest();
   }
   void rest() noexcept override {
-    reference_.reset();
-    rising_ = false;
-    probe_ = Probe::none;
-    quiet_ = {};
-    put(settled_);
+    reset_cruise();
+    put(whole(ideal_));
   }
-  std::uint32_t settled() const noexcept override { return settled_; }
+  void align(nanoseconds offset) noexcept override { offset_ = offset; }
+  std::uint32_t settled() const noexcept override { return whole(ideal_); }
   bool same_limit_only() const noexcept override { return true; }
 
  private:
-  enum class Probe : std::uint8_t { none, down, up };
+  enum class Mode : std::uint8_t {
+    start,    // measures the initial limit
+    climb,    // multiplies the limit while goodput grows as much
+    descent,  // halves the limit while goodput does not fall
+    outage,   // no call succeeds: halves the limit down to the floor, and waits for a success
+    cruise,   // compares slots
+  };
 
-  static constexpr double least_samples = 50;
-  // Calls that queue inside the dependency vary less than its throughput does.
-  static constexpr double least_cv2 = 0.25, most_cv2 = 10;
-  static constexpr double noise_ = 0.2;        // the standard error of a gain that a window is sized for
-  static constexpr double below_knee = 0.75;   // a gain from a dip that calls for more
-  static constexpr double still_below = 0.65;  // a gain from a climb that confirms it
-  static constexpr double nearly_all = 0.85;   // unless it is surely less than this
-  static constexpr double far_below = 0.95;    // one after which the next step is bigger
-  static constexpr double above_knee = 0.15;   // a gain that calls for bigger steps down
-  // In flight, in limits, from which the limit and not the demand is the bound.
-  static constexpr double pressing = 0.75;
-  static constexpr double most_timeouts = 0.1, most_bad = 0.5;  // beyond these the limit does not rise
-  static constexpr std::array<double, 4> climbs{1.25, 1.5, 2, 3};
-  static constexpr std::array<double, 2> deeper_dips{0.7, 0.5};
+  // ---- Constants. Shares and ratios; only the least numbers of samples are numbers of calls. Times are multiples of the
+  // round trip, or the slot of at least a second.
+  static constexpr double kLeastSamples = 50;
+  static constexpr std::uint64_t kLeastTimeouts = 5;
+  static constexpr double kLeastCv2 = 0.25, kMostCv2 = 10;
+  static constexpr double kPressing =
+      0.75;  // mean in flight over the limit, above which the limit is the bottleneck
+  static constexpr double kSteadily = 0.55;   // and above which the round trip shows the effect of the limit
+  static constexpr double kRejecting = 0.04;  // share of rejected calls, above which it is the bottleneck
+  static constexpr double kFilling = 0.1;     // the same for calls that took the last place
+  static constexpr double kMostTimeouts = 0.1, kMostBad = 0.5;  // above these shares the limit does not rise
+  static constexpr double kClean = 0.02;    // share of failures up to which round trips are used
+  static constexpr double kKneeGain = 0.2;  // the gain that makes more concurrency worth a longer wait
+  static constexpr double kSlack = 0.55;    // with fewer places, a larger share of calls may wait: see aim()
+  static constexpr double kMostSlack = 0.6;
+  static constexpr double kTrust = 0.07;  // the noise of a comparison at which half of the result is applied
+  static constexpr double kMostDown = 0.25, kMostUp = 0.15;  // in one pair of slots
+  static constexpr double kLeastDip = 0.72;
+  static constexpr double kTurnsInASlot = 6;
+  static constexpr double kMostPairs = 10;
+  static constexpr std::array<double, 4> kClimbs{1.25, 1.5, 2, 3};
+  static constexpr std::string_view kNotPressed = "calls do not press against the limit";
 
-  static nanoseconds seconds(double s) {
-    return nanoseconds(static_cast<std::int64_t>(std::min(s, 1e6) * 1e9));
+  static nanoseconds ns(double n) { return nanoseconds(static_cast<std::int64_t>(n)); }
+  double bounded(double limit) const {
+    return std::clamp(limit, static_cast<double>(bounds_.floor), static_cast<double>(bounds_.ceiling));
   }
-  std::uint32_t within(double limit) const {
-    return static_cast<std::uint32_t>(std::clamp(std::round(limit), static_cast<double>(bounds_.floor),
-                                                 static_cast<double>(bounds_.ceiling)));
+  std::uint32_t whole(double limit) const { return static_cast<std::uint32_t>(std::lround(bounded(limit))); }
+  // Instances with the same ideal limit of 1.25 have 1 or 2 places at different times.
+  std::uint32_t dithered(double limit) const {
+    return static_cast<std::uint32_t>(bounded(std::floor(limit + dither_)));
   }
-  static bool pressed(const Window& w) {
-    return w.max_in_flight >= w.limit && w.in_flight >= pressing * static_cast<double>(w.limit);
-  }
-  static bool troubled(const Window& w) {
-    return static_cast<double>(w.timed_out) > most_timeouts * static_cast<double>(w.samples()) ||
-           w.bad_share() > most_bad;
-  }
-  static double error2(const Window& w) {  // of the logarithm of its goodput
-    return std::clamp(w.cv2, least_cv2, most_cv2) / static_cast<double>(w.succeeded);
-  }
-  static Comparison compare(const Window& low, const Window& high) {
-    const double step = std::log(static_cast<double>(high.limit) / static_cast<double>(low.limit));
-    return {.step = step,
-            .gain = std::log(high.goodput() / low.goodput()) / step,
-            .noise = std::sqrt(error2(low) + error2(high)) / step};
-  }
-
-  // More than the limit can have done: the dependency itself has changed between the windows.
-  static bool implausible(const Comparison& c) {
-    return (c.gain > 1.6 && c.gain > 1 + 3 * c.noise) || (c.gain < -1 && c.gain < -3 * c.noise);
-  }
-  // Much less goodput and each call much slower, at about the same limit: either there is less capacity or
-  // each call takes longer. A deep dip will tell which.
-  static bool collapsed(const Window& before, const Window& now) {
-    const double limits = static_cast<double>(now.limit) / static_cast<double>(before.limit);
-    return limits > 0.7 && limits < 1.4 && now.goodput() < 0.6 * before.goodput() &&
-           now.round_trip > 1.6 * before.round_trip;
-  }
-  static bool differ(const Window& a, const Window& b) {
-    const double noise = std::sqrt(error2(a) + error2(b));
-    return std::abs(std::log(a.goodput() / b.goodput())) > std::max(0.2, 4 * noise);
-  }
-
   void put(std::uint32_t limit) {
     settling_ = settling_ || limit != limit_;  // K2
     limit_ = limit;
   }
 
-  // The limit the next probe will try; settled_ itself where there is no room for one.
-  std::uint32_t next_probe() const {
-    const auto settled = static_cast<double>(settled_);
-    if (stride_ <= 0 || settled_ == bounds_.ceiling) {
-      const double dip = stride_ >= 0 ? options_.dip : deeper_dips[stride_ == -1 ? 0 : 1];
-      const auto low = std::max(bounds_.floor, static_cast<std::uint32_t>(settled * dip));
-      if (low < settled_) return low;
-    }
-    const double climb = climbs[static_cast<std::size_t>(std::clamp(stride_, 1, 4) - 1)];
-    return std::min(bounds_.ceiling, std::max(settled_ + 1, static_cast<std::uint32_t>(settled * climb)));
+  // ---- Slots of the clock. Even slots are low, odd slots high, for every instance with the same slot length.
+  nanoseconds wanted_slot() const {
+    const double least = kTurnsInASlot * (unloaded_ > 0 ? unloaded_ : round_trip_);
+    nanoseconds slot = seconds(1);
+    while (static_cast<double>(slot.count()) < least && slot < std::chrono::hours(1)) slot *= 2;
+    return slot;
+  }
+  std::int64_t slot_index(TimePoint t) const { return (t.time_since_epoch() + offset_) / slot_; }
+  TimePoint slot_begin(TimePoint t) const { return TimePoint(slot_ * slot_index(t) - offset_); }
+  TimePoint slot_end(TimePoint t) const { return slot_begin(t) + slot_; }
+  // The number of slots between two tests by a descent, while there is no sign of a queue.
+  std::int64_t quiet_slots() const { return std::max<std::int64_t>(8, options_.max_quiet / slot_ / 8 * 8); }
+
+  // ---- The evaluation of a measure.
+  static bool occupied(const Measure& m) { return m.in_flight() >= kPressing * m.limit(); }
+  static bool steady(const Measure& m) { return m.in_flight() >= kSteadily * m.limit(); }
+
+  // Whether the limit is the bottleneck: it is reached, and either most places are taken all the time or calls are
+  // rejected. Also learns whether calls come in bursts, between which places are free.
+  bool pressed(const Measure& m) {
+    const double rejected = m.rejected_share(), filled = m.filled_share();
+    rejected_ += (rejected - rejected_) / 8;
+    filled_ += (filled - filled_) / 8;
+    const bool demand = (rejected_ >= kRejecting && rejected >= kRejecting / 2) ||
+                        (filled_ >= kFilling && filled >= kFilling / 2);
+    bursty_ = !steady(m) && demand;
+    // A long queue that does not grow to the limit because of timeouts or the number of callers.
+    const bool queued = unloaded_ > 0 && m.w.round_trip > 1.5 * unloaded_ && m.in_flight() >= 0.4 * m.limit();
+    return queued || (m.w.max_in_flight >= m.w.limit && (occupied(m) || demand));
+  }
+  static bool troubled_by_time(const Window& w) {
+    return static_cast<double>(w.timed_out) > kMostTimeouts * static_cast<double>(w.samples());
+  }
+  static bool troubled(const Window& w) { return troubled_by_time(w) || w.bad_share() > kMostBad; }
+
+  double clump() const { return bursty_ ? clump_of_rate_ : clump_of_time_; }
+  void learn_clumps(const Measure& m) {
+    if (m.parts < 3) return;
+    const auto learn = [&](double& clump, double sum) {
+      clump += (std::clamp(sum / (m.parts - 1), 1.0, 4 * clump) - clump) / 8;
+    };
+    learn(clump_of_time_, m.clumps_of_time);
+    learn(clump_of_rate_, m.clumps_of_rate);
+  }
+  // The variance of the logarithm of the mean round trip, or of the goodput.
+  double variance(const Window& w) const {
+    return std::clamp(w.cv2, kLeastCv2, kMostCv2) * clump() /
+           static_cast<double>(std::max<std::uint64_t>(1, w.succeeded));
   }
 
-  LimitDecision start_probe(const Window& window, LimitVerdict else_verdict) {
-    const std::uint32_t limit = next_probe();
-    if (limit == settled_) return report(window, else_verdict, limit_);
-    probe_ = limit < settled_ ? Probe::down : Probe::up;
-    put(limit);
-    return report(window, LimitVerdict::probing, limit_);
+  // The logarithm of the ratio of the round trips at the high and the low limit. With bursts or failures it is computed
+  // from the successes per second by Little's law, as if all places had been taken.
+  static double stretch(const Measure& low, const Measure& high) {
+    const bool by_time = steady(low) && steady(high) && low.w.bad_share() < kClean &&
+                         high.w.bad_share() < kClean && low.w.round_trip > 0;
+    if (by_time) return std::log(high.w.round_trip / low.w.round_trip);
+    return std::log(high.limit() / low.limit()) - std::log(high.goodput() / low.goodput());
   }
 
-  // The probe cannot be judged: back, as if it had not been.
-  LimitDecision give_up(const Window& window, LimitVerdict verdict) {
-    reference_.reset();
-    rising_ = false;
-    probe_ = Probe::none;
-    put(settled_);
-    return report(window, verdict, limit_);
+  // The gain: 1 if goodput grew as the limit did, 0 if only the round trip did.
+  struct Comparison {
+    double gain = 0, noise = 0;
+  };
+  Comparison compare(const Measure& low, const Measure& high, double step) const {
+    return {.gain = 1 - stretch(low, high) / step,
+            .noise = std::sqrt(variance(low.w) + variance(high.w)) / step};
   }
 
-  LimitDecision at_rest(const Window& window) {
-    if (!pressed(window)) return give_up(window, LimitVerdict::demand_bound);
-    const std::optional<Window> before = std::exchange(reference_, window);
-    if (before && differ(*before, window)) {
-      quiet_until_ = {};
-      return report(window, LimitVerdict::unsettled, limit_);  // it may be half old, half new: measure again
-    }
-    if (usual_ && collapsed(*usual_, window)) {
-      quiet_until_ = {};
-      stride_ = -2;
-    }
-    if (before && window.end < quiet_until_) return report(window, LimitVerdict::steady, limit_);
-    usual_ = window;
-    return start_probe(window, LimitVerdict::steady);
+  // ---- The round trip without load, as observed so far.
+  void remember(const Window& w) {
+    const double round_trip =
+        w.round_trip * std::exp(std::sqrt(variance(w)));  // the smallest of many samples is too low
+    if (round_trip > 0 && (unloaded_ == 0 || round_trip < unloaded_)) unloaded_ = round_trip;
+  }
+  void follow_down(const Window& w, double share) {
+    if (w.round_trip < unloaded_) unloaded_ += (w.round_trip - unloaded_) * share;
+  }
+  // If a dip of all instances does not shorten the round trip, there is no queue: the dependency has become slower.
+  void follow_up(const Window& low, double share) {
+    if (low.round_trip <= unloaded_ || gain_ <= 0.3) return;
+    const double most = gain_ - doubt_ > 0.6 ? 1.5 : 1 + std::max(share, 0.3) * 0.2 * (gain_ - 0.3);
+    unloaded_ = std::min(low.round_trip, unloaded_ * most);
+  }
+  double waiting(const Measure& m) const { return unloaded_ > 0 ? m.w.round_trip / unloaded_ : 1; }
+
+  // ---- The gain over several pairs of slots.
+  void learn_gain(const Comparison& c) {
+    // A gain that differs much from the ones before it comes from another state.
+    if (pairs_ > 0 && std::abs(c.gain - gain_) > 2.5 * c.noise * std::sqrt(1 + 1 / pairs_)) pairs_ = 0;
+    pairs_ = std::min(pairs_ + 1, kMostPairs);
+    gain_ += (c.gain - gain_) / pairs_;
+    doubt_ = c.noise / std::sqrt(pairs_);
   }
 
-  LimitDecision after_dip(const Window& low) {
-    if (!reference_) return give_up(low, LimitVerdict::unsettled);
-    const Window high = *reference_;
-    const Comparison c = compare(low, high);
-    if (implausible(c)) return explain(give_up(low, LimitVerdict::unsettled), low, high, c);
-    const bool may_rise = !troubled(low) && !troubled(high);
-    if (c.gain >= below_knee && may_rise && settled_ < bounds_.ceiling) {
-      stride_ = 1;
-      probe_ = Probe::none;
-      return explain(start_probe(low, LimitVerdict::kept), low, high, c);
-    }
-    // Up to the knee goodput is proportional to the limit, so the knee is where the low limit would have to
-    // go to give the high goodput.
-    double target = low.limit * std::exp(c.step * std::clamp(c.gain, -0.5, 1.0)) * options_.margin;
-    // Not even this far down is the knee: the next dip goes deeper.
-    const bool far_above = c.gain < above_knee && c.gain * c.step < 0.05;
-    if (far_above && target >= settled_) target = low.limit;  // a dip cut short by the floor
-    if (!may_rise) target = std::min<double>(target, settled_);
-    stride_ = far_above ? std::max(-2, std::min(0, stride_) - 1) : 0;
-    return explain(settle(low, target), low, high, c);
+  // ---- Decisions.
+  LimitDecision say(const Window& window, LimitVerdict verdict, std::string_view because) const {
+    LimitDecision d = report(window, verdict, limit_);
+    d.unloaded = ns(unloaded_);
+    d.because = because;
+    return d;
   }
-
-  LimitDecision after_climb(const Window& high) {
-    if (!reference_) return give_up(high, LimitVerdict::unsettled);
-    const Window low = *reference_;
-    const Comparison c = compare(low, high);
-    if (implausible(c)) return explain(give_up(high, LimitVerdict::unsettled), low, high, c);
-    if (troubled(low) || troubled(high)) {
-      stride_ = 0;
-      return explain(settle(high, settled_), low, high, c);
-    }
-    const double knee = low.limit * std::exp(c.step * std::clamp(c.gain, 0.0, 1.0)) * options_.margin;
-    if (c.gain >= still_below && c.gain + 3 * c.noise >= nearly_all && pressed(high)) {
-      settled_ = high.limit;
-      reference_ = high;
-      probe_ = Probe::none;
-      stride_ = c.gain >= far_below ? stride_ + 1 : std::min(stride_ + 1, 3);
-      rising_ = true;
-      quiet_ = {};
-      LimitDecision d = explain(start_probe(high, LimitVerdict::raised), low, high, c);
-      d.verdict = LimitVerdict::raised;
-      return d;
-    }
-    const bool some = rising_ || c.gain > 2 * above_knee;
-    // In a long climb the knee is near, or noise hid that it is not: look up once more.
-    stride_ = some && stride_ >= 2 ? 2 : 0;
-    return explain(settle(high, some ? std::min<double>(knee, high.limit) : settled_), low, high, c);
-  }
-
-  // A new settled limit, or the old one when the difference is not worth a change.
-  LimitDecision settle(const Window& window, double target) {
-    const std::uint32_t before = settled_;
-    const std::uint32_t after =
-        within(std::ceil(target - 0.2));  // a unit too many costs less than one too few
-    const bool same = after == before || std::abs(std::log(target / before)) < 0.04;
-    if (!same) {
-      settled_ = after;
-      reference_.reset();  // K3
-    }
-    quiet_ = same ? std::clamp(quiet_ * 2, nanoseconds(std::chrono::seconds(1)), options_.max_quiet)
-                  : nanoseconds(0);
-    rising_ = false;
-    quiet_until_ = window.end + quiet_;
-    probe_ = Probe::none;
-    put(settled_);
-    return report(window,
-                  same             ? LimitVerdict::kept
-                  : after > before ? LimitVerdict::raised
-                                   : LimitVerdict::lowered,
-                  limit_);
-  }
-
-  static LimitDecision explain(LimitDecision d, const Window& low, const Window& high, const Comparison& c) {
-    d.low = low.limit;
-    d.high = high.limit;
+  LimitDecision say(const Window& window, LimitVerdict verdict, std::string_view because, const Measure& low,
+                    const Measure& high, const Comparison& c) const {
+    LimitDecision d = say(window, verdict, because);
+    d.low = low.w.limit;
+    d.high = high.w.limit;
     d.low_goodput = low.goodput();
     d.high_goodput = high.goodput();
     d.gain = c.gain;
     d.noise = c.noise;
     return d;
   }
+  static LimitVerdict moved(double before, double after, LimitVerdict otherwise = LimitVerdict::kept) {
+    return after > before ? LimitVerdict::raised : after < before ? LimitVerdict::lowered : otherwise;
+  }
+
+  void reset_cruise() {
+    mode_ = Mode::cruise;
+    low_ = {};
+    slot_sum_ = {};
+    lower_ = false;
+    gain_ = 0;
+    pairs_ = 0;
+    slot_ = wanted_slot();
+  }
+  void resume() {
+    reset_cruise();
+    put(whole(ideal_));
+  }
+  LimitDecision resume(const Window& window, LimitVerdict verdict, std::string_view because) {
+    resume();
+    return say(window, verdict, because);
+  }
+
+  LimitDecision halve(const Window& window) {
+    const double before = ideal_;
+    if (mode_ != Mode::outage) restore_ = std::max(restore_, ideal_);
+    mode_ = Mode::outage;
+    ideal_ = bounded(std::min(ideal_, static_cast<double>(window.limit)) / 2);
+    put(whole(ideal_));
+    settling_ = false;
+    return say(window, moved(before, ideal_, LimitVerdict::no_goodput),
+               "every call timed out: the limit is halved, down to the floor");
+  }
+
+  // ---- Climbing, at the start and after an outage. Only this instance's limit changes, so it ends as soon as calls take
+  // longer: at a shared dependency its own goodput would still grow.
+  LimitDecision start_climb(const Window& window, const Measure& here, int stride) {
+    stride_ = stride;
+    base_ = here;
+    first_ = here.w.round_trip * std::exp(std::sqrt(variance(here.w)));
+    if (unloaded_ > 0) remember(here.w);
+    return climb_on() ? say(window, LimitVerdict::probing, "a higher limit is tried")
+                      : resume(window, LimitVerdict::kept, "the limit is at its ceiling");
+  }
+  bool climb_on() {
+    const double factor = kClimbs[static_cast<std::size_t>(std::clamp(stride_, 1, 4) - 1)];
+    double aim = std::max(base_.limit() + 1, base_.limit() * factor);
+    if (base_.limit() < restore_) aim = std::min(aim, restore_);
+    const std::uint32_t next = whole(aim);
+    if (next <= base_.w.limit) return false;
+    mode_ = Mode::climb;
+    put(next);
+    return true;
+  }
+  LimitDecision after_climb(const Window& window, const Measure& high) {
+    const Measure low = base_;
+    const double step = std::log(high.limit() / low.limit());
+    const Comparison c = compare(low, high, step);
+    const bool may_rise = !troubled(high.w) && !troubled(low.w);
+    const bool slower = first_ > 0 && (high.w.round_trip > 1.3 * first_ || waiting(high) > 1.6);
+    const bool too_slow = target_ > 0 ? high.w.round_trip > target_ : !bursty_ && slower;
+    // A limit that was in force before an outage needs less proof than a new one.
+    const bool restores = may_rise && !too_slow && high.limit() <= restore_;
+    if (!restores) restore_ = 0;
+    const bool brings_all = c.gain + std::min(c.noise, 0.3) >= 0.65 && c.gain + 3 * c.noise >= 0.85;
+    if (restores || (may_rise && brings_all && pressed(high) && !too_slow)) {
+      ideal_ = high.limit();
+      remember(low.w);
+      stride_ = c.gain >= 0.95 ? stride_ + 1 : std::min(stride_ + 1, 3);
+      base_ = high;
+      if (!climb_on()) resume();
+      return say(window, LimitVerdict::raised, "more concurrency brought more goodput", low, high, c);
+    }
+    const double before = ideal_;
+    const bool part = may_rise && c.gain > 0.1 && !(too_slow && c.gain >= 0.65);
+    // Up to the knee goodput is proportional to the limit.
+    const double knee = low.limit() * std::exp(step * std::clamp(c.gain, 0.0, 1.0)) * options_.margin;
+    ideal_ = bounded(part ? std::min(knee, high.limit()) : low.limit());
+    const bool far_above = c.gain < 0.15 && stride_ >= 3 && !climbed_;
+    climbed_ = true;
+    if (far_above && start_descent(low, false))
+      return say(window, LimitVerdict::probing, "more concurrency brought nothing: less is tried", low, high,
+                 c);
+    resume();
+    return say(
+        window, moved(before, ideal_),
+        too_slow ? "calls took longer at the higher limit" : "more concurrency brought less than its part",
+        low, high, c);
+  }
+
+  // ---- Descending: tests whether there is a queue, and shortens a long one quickly.
+  bool start_descent(const Measure& here, bool collapse) {
+    base_ = here;
+    collapse_ = collapse;
+    blind_ = unloaded_ == 0;
+    pairs_ = 0;
+    return descend_on();
+  }
+  bool descend_on() {
+    const std::uint32_t next = whole(std::floor(base_.limit() / 2));
+    if (next >= base_.w.limit) {
+      remember(base_.w);
+      return false;
+    }
+    mode_ = Mode::descent;
+    put(next);
+    return true;
+  }
+  LimitDecision after_descent(const Window& window, const Measure& low) {
+    const Measure high = base_;
+    const double step = std::log(high.limit() / low.limit());
+    const Comparison c = compare(low, high, step);
+    // If the unloaded round trip is unknown, too small an estimate is better than too large a one.
+    const double missed = blind_ ? 0.3 + std::min(c.noise, 0.3) : std::max(0.05, 0.25 - 0.5 * c.noise);
+    if (c.gain < missed) {
+      ideal_ = low.limit();
+      base_ = low;
+      if (!descend_on()) resume();
+      return say(window, LimitVerdict::lowered, "half the concurrency brought as much goodput", low, high, c);
+    }
+    const bool only_slower = collapse_ && c.gain > 0.6;
+    if (only_slower) unloaded_ = low.w.round_trip;
+    if (c.gain > 0.3) unloaded_ = std::min(std::max(unloaded_, low.w.round_trip), 1.1 * unloaded_);
+    remember(low.w);
+    if (only_slower && !troubled(low.w)) {
+      limit_ = high.w.limit;
+      LimitDecision d = start_climb(window, high, 2);
+      d.because = "calls take longer, but do not wait: more of them are needed at once";
+      return d;
+    }
+    const double before = ideal_;
+    if (collapse_) {
+      const double knee = low.limit() * std::exp(step * std::clamp(c.gain, 0.0, 1.0)) * options_.margin;
+      ideal_ = bounded(std::min(1.2 * knee, high.limit()));
+    }
+    resume();
+    return say(window, moved(before, ideal_), "half the concurrency costs goodput", low, high, c);
+  }
+
+  // ---- Cruising.
+  static bool collapsed(const Measure& before, const Measure& now) {
+    const double limits = now.limit() / before.limit();
+    return limits > 0.7 && limits < 1.4 && now.goodput() < 0.6 * before.goodput() &&
+           now.w.round_trip > 1.6 * before.w.round_trip;
+  }
+
+  LimitDecision cruise(const Window& window, const Measure& part) {
+    slot_sum_.add(window);
+    if (troubled_by_time(window) && window.samples() >= 10 && window.end >= next_test_) {
+      next_test_ = window.end + 8 * slot_;
+      if (start_descent(part, false))
+        return say(window, LimitVerdict::probing, "many calls time out: less concurrency is tried");
+    }
+    const bool collapse = usual_ && window.succeeded >= 10 && occupied(part) && collapsed(*usual_, part);
+    if (collapse && collapsing_) {  // only after two parts: the first one may mix two limits
+      usual_.reset();
+      collapsing_ = false;
+      if (start_descent(part, true))
+        return say(window, LimitVerdict::probing, "goodput collapsed: a queue, or slower calls?");
+    }
+    collapsing_ = collapse;
+    if (window.end < slot_begin_ + slot_)
+      return say(window, lower_ ? LimitVerdict::probing : LimitVerdict::steady, "the slot is not over");
+    const Measure slot = slot_sum_;
+    slot_sum_ = {};
+    learn_clumps(slot);
+    LimitDecision d;
+    if (lower_) {
+      low_ = slot;
+      lower_ = false;
+      d = say(window, press_ ? LimitVerdict::probing : LimitVerdict::demand_bound, "the low slot is over");
+      put(press_ ? dithered(ideal_) : whole(ideal_));
+    } else {
+      d = after_high(window, slot);
+      if (mode_ != Mode::cruise) return d;
+      low_ = {};
+    }
+    begin_slot(window.end);
+    d.to = limit_;
+    return d;
+  }
+
+  void begin_slot(TimePoint t) {
+    if (low_.empty()) {  // a new pair may begin
+      slot_ = wanted_slot();
+      lower_ = target_ == 0 && slot_index(t) % 2 == 0;
+      put(!press_ ? whole(ideal_) : lower_ ? dithered(std::min(ideal_, level_) * dip_) : dithered(ideal_));
+    }
+    slot_begin_ = slot_begin(t);
+    settling_ = settling_ || press_;  // K2: the others change their limits now
+  }
+
+  LimitDecision after_high(const Window& window, const Measure& high) {
+    if (high.seconds < std::chrono::duration<double>(slot_).count() / 3)
+      return say(window, LimitVerdict::measured, "the slot was cut short");
+    press_ = pressed(high);
+    usual_ = high;
+    if (!press_) return after_idle(window, high);
+    if (target_ > 0) return toward_target(window, high);
+    // If the limit is hardly reached, lowering it slightly would have no effect.
+    const bool loose = unloaded_ > 0 && waiting(high) > 1.5 && steady(high) && !occupied(high);
+    level_ = loose ? std::max(1.1 * high.in_flight(), ideal_ / 2) : std::numeric_limits<double>::infinity();
+    if (low_.empty()) return say(window, LimitVerdict::steady, "the next low slot is awaited");
+    return after_pair(window, low_, high);
+  }
+
+  // A limit that calls do not reach is kept, unless a queue shows that other instances load the dependency.
+  LimitDecision after_idle(const Window& window, const Measure& high) {
+    if (unloaded_ == 0 && steady(high)) {
+      // The first measure of this dependency may already include a queue.
+      Measure here = high;
+      here.w.limit = std::max(1u, static_cast<std::uint32_t>(std::lround(high.in_flight())));
+      ideal_ = bounded(here.limit());
+      if (start_descent(here, false))
+        return say(window, LimitVerdict::probing, "the round trip without load is not known yet");
+    }
+    if (unloaded_ == 0) remember(high.w);
+    follow_down(high.w, 0.2);
+    if (low_.empty()) return say(window, LimitVerdict::demand_bound, kNotPressed);
+    const double step = std::log(1 / options_.dip);
+    learn_gain({.gain = 1 - std::log(high.w.round_trip / low_.w.round_trip) / step,
+                .noise = std::sqrt(variance(low_.w) + variance(high.w)) / step});
+    const auto used = static_cast<double>(high.w.max_in_flight);
+    const bool queue = gain_ + doubt_ < 0.6 || waiting(high) > 1.3;
+    const double before = ideal_;
+    if (queue && pairs_ >= 8 && used < ideal_) ideal_ = bounded(std::max(used, 0.95 * ideal_));
+    return say(window, moved(whole(before), whole(ideal_), LimitVerdict::demand_bound),
+               ideal_ < before ? "others load the dependency: unused places are given up" : kNotPressed);
+  }
+
+  // With a target nothing has to be compared: the limit follows the target round trip.
+  LimitDecision toward_target(const Window& window, const Measure& high) {
+    const double noise = std::sqrt(variance(high.w));
+    const double share = kTrust / (kTrust + noise);
+    const double f = std::log(target_ * (1 - 0.1 * (1 - 1 / std::sqrt(ideal_))) / high.w.round_trip);
+    const double before = ideal_;
+    const double up = troubled(high.w) ? 0 : kMostUp;
+    ideal_ = bounded(ideal_ * std::exp(share * std::clamp(f, -kMostDown, up)));
+    draw(high.w);
+    return say(window, moved(whole(before), whole(ideal_)),
+               f > 0 ? "calls take less time than the target" : "calls take more time than the target");
+  }
+
+  // The target round trip, relative to the unloaded one. The fewer places an instance has, the longer its calls may wait. So
+  // instances of one dependency, which all see the same round trip, converge to equal limits, and random arrivals keep a
+  // small number of places busy.
+  double aim() const { return options_.margin * (1 + std::min(kSlack / std::sqrt(ideal_), kMostSlack)); }
+
+  LimitDecision after_pair(const Window& window, const Measure& low, const Measure& high) {
+    const double step = std::log(1 / dip_);
+    Comparison c = compare(low, high, step);
+    c.gain = std::clamp(c.gain, -1.0, 2.0);
+    learn_gain(c);
+    // A noisier comparison has less effect. A limit of few places is also coarse.
+    const double noise2 = variance(low.w) + variance(high.w) + 0.02 / (ideal_ * ideal_);
+    const double share = kTrust * kTrust / (kTrust * kTrust + noise2);
+    follow_down(low.w, share);
+    follow_up(low.w, share);
+
+    const double by_gain = (gain_ - doubt_ - kKneeGain) * step;
+    const double by_time = std::log(aim() / waiting(high));
+    double f = by_gain > 0 ? std::max(by_gain, by_time) : by_time;
+    if (bursty_) f = (gain_ - kKneeGain) * step;  // calls of a burst wait, but more of them succeed
+    if (troubled(low.w) || troubled(high.w)) f = std::min(f, 0.0);
+
+    const double before = ideal_;
+    if (f < 0) ideal_ = std::min(ideal_, std::max(level_, 0.9 * ideal_));
+    ideal_ = bounded(ideal_ * std::exp(share * std::clamp(f, -kMostDown, kMostUp)));
+    draw(high.w);
+    dip_ =
+        std::clamp(std::exp(-1.5 * std::sqrt(variance(low.w) + variance(high.w))), kLeastDip, options_.dip);
+
+    // The whole step came back as goodput: take a bigger one. Near the knee small steps suffice: a big step of one of
+    // several instances would move away from equal shares.
+    if (f > 0 && (bursty_ ? gain_ - doubt_ > 0.55 : gain_ - doubt_ > 0.8 && waiting(high) < 1.4)) {
+      ideal_ = bounded(before * kClimbs[static_cast<std::size_t>(std::min(rises_ + 1, 3))]);
+      ++rises_;
+      pairs_ = 0;
+    } else {
+      rises_ = 0;
+    }
+    c = {gain_, c.noise};
+    const std::int64_t index = slot_index(window.end);
+    const bool suspicious =
+        (pairs_ >= 3 && gain_ + doubt_ < 0.5 && waiting(high) > 1.5) || (pairs_ >= 4 && gain_ < 0.2);
+    // Instances also test at the same time.
+    if (unloaded_ == 0 || (suspicious && index % 8 == 0) || index % quiet_slots() == 0)
+      if (start_descent(high, false))
+        return say(window, LimitVerdict::probing, "half the limit is tried, to see calls without a queue",
+                   low, high, c);
+    return say(window, moved(whole(before), whole(ideal_)),
+               f > 0 ? (by_time > 0 ? "calls hardly wait" : "more concurrency brings more goodput")
+                     : "calls wait at the dependency",
+               low, high, c);
+  }
+
+  // A fraction of a place that differs between instances, derived from their round trips.
+  void draw(const Window& w) {
+    std::uint64_t h = std::bit_cast<std::uint64_t>(w.round_trip) ^ (w.succeeded * 0x9E3779B97F4A7C15ULL);
+    h = (h ^ (h >> 31)) * 0xBF58476D1CE4E5B9ULL;
+    h = (h ^ (h >> 29)) * 0x94D049BB133111EBULL;
+    dither_ = static_cast<double>(h >> 11) * 0x1.0p-53;
+  }
 
   const KneeOptions options_;
+  const double target_;  // ns; 0: none
   Bounds bounds_;
-  std::uint32_t settled_;
-  std::uint32_t limit_;  // in force: settled_, or what the probe tries
-  Probe probe_ = Probe::none;
+  double ideal_;         // the settled limit, with its fraction
+  std::uint32_t limit_;  // in force
+  Mode mode_ = Mode::start;
   bool settling_ = true;
-  bool rising_ = false;              // the last comparison has shown settled_ to be no higher than the knee
-  int stride_ = 3;                   // above 0: probe upwards; below: dip deeper
-  std::optional<Window> reference_;  // the last full window at settled_
-  std::optional<Window> usual_;      // the window before the last probe; its limit may be another
-  double round_trip_ = 0;
-  double cv2_ = 0.25;
-  nanoseconds quiet_{};
-  TimePoint quiet_until_{};
+  nanoseconds offset_{};  // of the shared clock
+
+  // Demand.
+  bool press_ = false, bursty_ = false;
+  double rejected_ = 0, filled_ = 0;  // shares, averaged
+  // Times.
+  double round_trip_ = 0;  // of the last window
+  double unloaded_ = 0;    // 0: not known
+  double clump_of_time_ = 1, clump_of_rate_ = 1;
+  // A climb or a descent.
+  Measure base_;  // at the limit before this step
+  int stride_ = 3;
+  double first_ = 0;  // the round trip before the climb
+  bool climbed_ = false;
+  double restore_ = 0;  // the limit before an outage
+  std::uint64_t timeouts_in_a_row_ = 0;
+  bool collapse_ = false, blind_ = false;
+  // Cruising.
+  nanoseconds slot_ = seconds(1);
+  TimePoint slot_begin_{};
+  bool lower_ = false;  // this slot is a low one
+  Measure slot_sum_, low_;
+  std::optional<Measure> usual_;  // the last high slot
+  bool collapsing_ = false;
+  TimePoint next_test_{};
+  double dip_;
+  double level_ = std::numeric_limits<double>::infinity();  // the start of a dip, if below ideal_
+  double gain_ = 0, doubt_ = 1, pairs_ = 0;
+  int rises_ = 0;
+  double dither_ = 0.5;
 };
 
 }  // namespace
 
-std::unique_ptr<Algorithm> make_knee(const KneeOptions& options, Bounds bounds, std::uint32_t limit) {
-  return std::make_unique<Knee>(options, bounds, limit);
+std::unique_ptr<Algorithm> make_knee(const KneeOptions& options, nanoseconds target, Bounds bounds,
+                                     std::uint32_t limit) {
+  return std::make_unique<Knee>(options, target, bounds, limit);
 }
 
 }  // namespace bulkhead::limiter

@@ -1,5 +1,5 @@
-// known.h - what the algorithms of others share: a window of one second, at least ten samples, their mean
-// round trip and largest number in flight. Failures are no samples there; timeouts are drops.
+// known.h - the common part of aimd, vegas and gradient2: a window of one second, at least ten samples, their mean round
+// trip and largest number in flight. Failures are not samples; timeouts are drops.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ class Known : public Algorithm {
 
   LimitDecision decide(const Window& window) noexcept final {
     const std::uint32_t before = settled();
-    if (window.succeeded + window.timed_out < least_samples ||
-        window.round_trip <= 0)  // a clock that stood still
+    if (window.succeeded + window.timed_out < kLeastSamples ||
+        window.round_trip <= 0)  // the clock stood still
       return report(window, window.succeeded ? LimitVerdict::measured : LimitVerdict::no_goodput, before);
     limit_ = within(next(window));
     const std::uint32_t after = settled();
@@ -25,7 +25,7 @@ class Known : public Algorithm {
                                                   : LimitVerdict::kept;
     return report(window, verdict, after);
   }
-  Plan plan() const noexcept final { return {.samples = least_samples}; }
+  WindowPlan plan(TimePoint) const noexcept final { return {.samples = kLeastSamples}; }
   void set_bounds(Bounds bounds) noexcept final {
     bounds_ = bounds;
     limit_ = within(limit_);
@@ -33,11 +33,11 @@ class Known : public Algorithm {
   std::uint32_t settled() const noexcept final { return static_cast<std::uint32_t>(limit_); }
 
  protected:
-  virtual double next(const Window& window) noexcept = 0;  // brought within the bounds afterwards
+  virtual double next(const Window& window) noexcept = 0;  // the caller clamps it to the bounds
   double limit() const { return limit_; }
 
  private:
-  static constexpr std::uint64_t least_samples = 10;
+  static constexpr std::uint64_t kLeastSamples = 10;
   double within(double limit) const { return std::clamp<double>(limit, bounds_.floor, bounds_.ceiling); }
 
   Bounds bounds_;

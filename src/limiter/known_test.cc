@@ -1,4 +1,5 @@
-// The algorithms of others, by the cases of their own tests (shared/facts/peers.md section 6) and by hand.
+// The algorithms of Netflix concurrency-limits, by the cases of its own tests (VegasLimitTest, AIMDLimitTest,
+// see tests/SOURCES.md) and by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>

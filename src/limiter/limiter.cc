@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <string>
 
 #include "base/text.h"
 #include "bulkhead/detail/mutex.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "limiter/algorithm.h"
 #include "limiter/sampler.h"
 
@@ -14,12 +14,13 @@ namespace bulkhead {
 namespace {
 
 using limiter::Algorithm;
-using limiter::Plan;
 using limiter::Sampler;
 using limiter::Window;
+using limiter::WindowPlan;
 using std::chrono::nanoseconds;
+using namespace std::chrono_literals;
 
-constexpr std::uint32_t most_limit = 268'435'455;  // what a gate can hold
+constexpr std::uint32_t kMostLimit = 268'435'455;  // the maximum of a gate
 
 void check(std::string_view gate, const LimiterOptions& o) {
   const auto require = [&](bool good, std::string_view setting, const std::string& value,
@@ -33,10 +34,12 @@ void check(std::string_view gate, const LimiterOptions& o) {
   const auto time = [](nanoseconds t) { return std::to_string(t.count()) + " ns"; };
   require(static_cast<std::size_t>(o.algorithm) < 4, "algorithm",
           whole(static_cast<std::size_t>(o.algorithm)), "knee, aimd, vegas or gradient2");
-  require(o.floor >= 1 && o.floor <= most_limit, "floor", whole(o.floor), "1 to 268435455");
-  require(o.ceiling >= o.floor && o.ceiling <= most_limit, "ceiling", whole(o.ceiling), "floor to 268435455");
+  require(o.floor >= 1 && o.floor <= kMostLimit, "floor", whole(o.floor), "1 to 268435455");
+  require(o.ceiling >= o.floor && o.ceiling <= kMostLimit, "ceiling", whole(o.ceiling), "floor to 268435455");
   require(o.initial == 0 || (o.initial >= o.floor && o.initial <= o.ceiling), "initial", whole(o.initial),
           "floor to ceiling, or 0 for the gate's limit");
+  require(o.target_latency >= nanoseconds(0), "target_latency", time(o.target_latency),
+          "0 for none, or more");
   const KneeOptions& k = o.knee;
   require(k.margin > 1 && k.margin <= 1.5, "knee.margin", real(k.margin), "above 1 to 1.5, such as 1.1");
   require(k.dip >= 0.5 && k.dip * k.margin < 1, "knee.dip", real(k.dip),
@@ -79,17 +82,17 @@ std::unique_ptr<Algorithm> make_algorithm(const LimiterOptions& o, std::uint32_t
     case LimitAlgorithm::knee:
       break;
   }
-  return make_knee(o.knee, bounds, limit);
+  return make_knee(o.knee, o.target_latency, bounds, limit);
 }
 
 }  // namespace limiter
 
 // Invariants
-//   L1 What lies below the mutex is read and written under it. Nothing of the gate is called under it.
-//   L2 At most one thread resizes the gate (applying); it goes on until the gate has the limit wanted last.
-//      So no older limit overwrites a newer one, and a handler that runs inside may call the limiter.
-//   L3 epoch changes with every limit, and a window counts only calls of epoch >= oldest (algorithms that
-//      compare limits: the epoch of the limit in force).
+//   L1 No function of the gate is called under the mutex.
+//   L2 At most one thread resizes the gate (applying); it continues until the gate has the newest limit. So no older limit
+//      overwrites a newer one, and a handler that runs inside may call the limiter.
+//   L3 epoch changes with every limit, and a window counts only calls of epoch >= oldest (for algorithms that compare
+//      limits: the epoch of the current limit).
 struct AdaptiveLimiter::State {
   State(Gate& g, const LimiterOptions& o)
       : gate(g),
@@ -111,31 +114,34 @@ struct AdaptiveLimiter::State {
   alignas(64) std::atomic<std::uint64_t> stale{0};
   mutable detail::Mutex mutex;
   std::atomic<bool> looking{false};
-  LimiterOptions options;
-  std::uint32_t initial;
+  LimiterOptions options BULKHEAD_GUARDED_BY(mutex);
+  std::uint32_t initial BULKHEAD_GUARDED_BY(mutex);
   std::atomic<std::uint32_t> limit;  // wanted; also read without the mutex
-  std::unique_ptr<Algorithm> algorithm;
-  std::uint32_t in_force;
-  bool applying = false;
-  bool held = false;
-  TimePoint begin{};
-  Plan plan{};
-  std::uint64_t windows = 0, raised = 0, lowered = 0;
-  LimitDecision why, change;
+  std::unique_ptr<Algorithm> algorithm BULKHEAD_GUARDED_BY(mutex) BULKHEAD_PT_GUARDED_BY(mutex);
+  std::uint32_t in_force BULKHEAD_GUARDED_BY(mutex);
+  bool applying BULKHEAD_GUARDED_BY(mutex) = false;
+  bool held BULKHEAD_GUARDED_BY(mutex) = false;
+  bool aligned BULKHEAD_GUARDED_BY(mutex) = false, real_time BULKHEAD_GUARDED_BY(mutex) = false;
+  TimePoint begin BULKHEAD_GUARDED_BY(mutex){};
+  WindowPlan plan BULKHEAD_GUARDED_BY(mutex){};
+  std::uint64_t rejected BULKHEAD_GUARDED_BY(mutex) = 0;  // when the window began
+  std::uint64_t windows BULKHEAD_GUARDED_BY(mutex) = 0, raised BULKHEAD_GUARDED_BY(mutex) = 0,
+                        lowered BULKHEAD_GUARDED_BY(mutex) = 0;
+  LimitDecision why BULKHEAD_GUARDED_BY(mutex), change BULKHEAD_GUARDED_BY(mutex);
 
-  void want(std::uint32_t to) {
+  void want(std::uint32_t to) BULKHEAD_REQUIRES(mutex) {
     if (to == limit.load(std::memory_order_relaxed)) return;  // relaxed: written under this mutex
     limit.store(to, std::memory_order_relaxed);               // relaxed: a number to show
-    // Relaxed: a call that reads the old epoch is counted as stale, one that reads the new one too early
-    // falls into a window that is thrown away.
+    // Relaxed: a call that reads the old epoch is counted as stale; a call that reads the new one too early falls into a
+    // window that is dropped.
     const std::uint32_t now = epoch.load(std::memory_order_relaxed) + 1;
     epoch.store(now, std::memory_order_relaxed);
     oldest.store(algorithm->same_limit_only() ? now : 0, std::memory_order_relaxed);
   }
 
   // L2. Called without the mutex, after want().
-  void apply() noexcept {
-    std::unique_lock lock(mutex);
+  void apply() noexcept BULKHEAD_EXCLUDES(mutex) {
+    detail::UniqueLock lock(mutex);
     if (applying) return;
     applying = true;
     while (in_force != limit.load(std::memory_order_relaxed)) {  // relaxed: written under this mutex
@@ -149,24 +155,45 @@ struct AdaptiveLimiter::State {
   }
 
   // Begins an empty window at the next completion.
-  void start_over() {
+  void start_over() BULKHEAD_REQUIRES(mutex) {
     sampler.take(sampler.peek());
-    next_look.store(0, std::memory_order_relaxed);  // relaxed: a hint; what counts is under the mutex
+    next_look.store(0, std::memory_order_relaxed);  // relaxed: a hint; decisions are made under the mutex
   }
 
-  void begin_window(TimePoint now) {
+  // The rejections of the full gate so far.
+  std::uint64_t rejections() const {
+    const Snapshot s = gate.snapshot();
+    return s.rejected(Reason::concurrency_limit) + s.rejected(Reason::queue_limit) +
+           s.rejected(Reason::timeout) + s.rejected(Reason::evicted);
+  }
+
+  // Instances compare limits in the same slots of the wall clock. A clock other than the steady one, as in a simulation, is
+  // used unchanged.
+  void align(TimePoint now) BULKHEAD_REQUIRES(mutex) {
+    using std::chrono::steady_clock;
+    const auto distance = steady_clock::now() - now;
+    if (!aligned) real_time = &gate.clock() == &Clock::steady() && distance < 1s && distance > -1s;
+    aligned = true;
+    if (real_time)
+      algorithm->align(std::chrono::system_clock::now().time_since_epoch() -
+                       steady_clock::now().time_since_epoch());
+  }
+
+  void begin_window(TimePoint now) BULKHEAD_REQUIRES(mutex) {
+    align(now);
     begin = now;
-    plan = algorithm->plan();
+    plan = algorithm->plan(now);
+    rejected = rejections();
     look_again(now + plan.min_time);
   }
   void look_again(TimePoint at) {
-    // Relaxed: a thread that reads an older value looks too early, and finds the window unfinished.
+    // Relaxed: a thread that reads an older value checks too early, and finds the window incomplete.
     next_look.store(std::max<std::int64_t>(1, at.time_since_epoch().count()), std::memory_order_relaxed);
   }
 
   // True: the limit has changed.
   bool look(TimePoint now) noexcept {
-    const std::lock_guard lock(mutex);
+    const detail::MutexLock lock(mutex);
     if (next_look.load(std::memory_order_relaxed) == 0) {  // relaxed: written under this mutex
       sampler.take(sampler.peek());
       begin_window(now);
@@ -177,7 +204,7 @@ struct AdaptiveLimiter::State {
     const std::uint64_t samples = window.samples();
     const bool enough = samples >= plan.samples && elapsed >= plan.min_time;
     if (!enough && (elapsed < plan.max_time || samples == 0)) {
-      // When they will be there at this pace, but the first calls of a window say little about the pace.
+      // The estimated time at the current pace; the first calls of a window say little about the pace.
       const auto missing = samples < plan.samples ? plan.samples - samples : 0;
       const double pace = static_cast<double>(missing) / static_cast<double>(samples + 1);
       const auto ns = static_cast<double>(elapsed.count()) * std::min(pace, 0.125);
@@ -189,6 +216,7 @@ struct AdaptiveLimiter::State {
     }
     window.begin = begin;
     window.end = now;
+    window.rejected = rejections() - rejected;
     window.limit = limit.load(std::memory_order_relaxed);  // relaxed: written under this mutex
     conclude(window);
     sampler.take(window);
@@ -196,7 +224,7 @@ struct AdaptiveLimiter::State {
     return window.limit != limit.load(std::memory_order_relaxed);
   }
 
-  void conclude(const Window& window) {
+  void conclude(const Window& window) BULKHEAD_REQUIRES(mutex) {
     ++windows;
     if (held) {
       why = limiter::report(window, LimitVerdict::held, window.limit);
@@ -211,8 +239,8 @@ struct AdaptiveLimiter::State {
     want(why.to);
   }
 
-  // The settled limit by order of the owner.
-  void set(LimitVerdict verdict) {
+  // Applies the settled limit because the owner asked for it.
+  void set(LimitVerdict verdict) BULKHEAD_REQUIRES(mutex) {
     const std::uint32_t before = limit.load(std::memory_order_relaxed);  // relaxed: written under this mutex
     want(algorithm->settled());
     why = {.verdict = verdict, .at = gate.clock().now(), .from = before, .to = algorithm->settled()};
@@ -236,17 +264,18 @@ LimiterCall AdaptiveLimiter::admitted(TimePoint now, std::uint32_t in_flight) co
   return {.start = now, .epoch = state_->epoch.load(std::memory_order_relaxed), .in_flight = in_flight};
 }
 
-void AdaptiveLimiter::completed(const LimiterCall& call, TimePoint now, CallEnd end) noexcept {
+void AdaptiveLimiter::completed(const LimiterCall& call, TimePoint now, Outcome outcome) noexcept {
   State& s = *state_;
-  if (end == CallEnd::ignored) return;
-  // Relaxed: see State::want(). Epochs are compared by their distance, so that they may wrap.
+  if (outcome == Outcome::ignored) return;
+  // Relaxed: see State::want(). Epochs are compared by their difference, so they may wrap.
   if (static_cast<std::int32_t>(call.epoch - s.oldest.load(std::memory_order_relaxed)) < 0)
     s.stale.fetch_add(1, std::memory_order_relaxed);
   else
-    s.sampler.add(end, (now - call.start).count(), call.in_flight);
+    s.sampler.add(outcome, (now - call.start).count(), call.in_flight,
+                  call.in_flight >= s.limit.load(std::memory_order_relaxed));  // relaxed: as above
   // Relaxed: a hint, see look_again().
   if (now.time_since_epoch().count() < s.next_look.load(std::memory_order_relaxed)) return;
-  // One looks; the others go on. Acquire and release are not needed: look() takes the mutex.
+  // One thread looks, the others continue. Acquire and release are not needed, because look() takes the mutex.
   if (s.looking.exchange(true, std::memory_order_relaxed)) return;
   const bool changed = s.look(now);
   s.looking.store(false, std::memory_order_relaxed);
@@ -257,7 +286,7 @@ void AdaptiveLimiter::update(const LimiterOptions& options) {
   State& s = *state_;
   check(s.gate.name(), options);
   {
-    const std::lock_guard lock(s.mutex);
+    const detail::MutexLock lock(s.mutex);
     const std::uint32_t settled = std::clamp(s.algorithm->settled(), options.floor, options.ceiling);
     s.algorithm = limiter::make_algorithm(options, settled);
     s.options = options;
@@ -271,7 +300,7 @@ void AdaptiveLimiter::update(const LimiterOptions& options) {
 void AdaptiveLimiter::hold(bool on) {
   State& s = *state_;
   {
-    const std::lock_guard lock(s.mutex);
+    const detail::MutexLock lock(s.mutex);
     s.held = on;
     s.algorithm->rest();
     s.set(on ? LimitVerdict::held : LimitVerdict::set);
@@ -282,7 +311,7 @@ void AdaptiveLimiter::hold(bool on) {
 void AdaptiveLimiter::reset() {
   State& s = *state_;
   {
-    const std::lock_guard lock(s.mutex);
+    const detail::MutexLock lock(s.mutex);
     s.algorithm = limiter::make_algorithm(s.options, s.initial);
     s.windows = s.raised = s.lowered = 0;
     s.stale.store(0, std::memory_order_relaxed);  // relaxed: a statistic
@@ -296,25 +325,25 @@ std::uint32_t AdaptiveLimiter::limit() const noexcept {
 }
 
 LimiterOptions AdaptiveLimiter::options() const {
-  const std::lock_guard lock(state_->mutex);
+  const detail::MutexLock lock(state_->mutex);
   return state_->options;
 }
 
 LimiterSnapshot AdaptiveLimiter::snapshot() const {
   const State& s = *state_;
-  const std::lock_guard lock(s.mutex);
-  constexpr auto relaxed = std::memory_order_relaxed;  // statistics, or written under this mutex
+  const detail::MutexLock lock(s.mutex);
+  constexpr auto kRelaxed = std::memory_order_relaxed;  // statistics, or written under this mutex
   return {.algorithm = s.options.algorithm,
-          .limit = s.limit.load(relaxed),
+          .limit = s.limit.load(kRelaxed),
           .settled = s.algorithm->settled(),
           .floor = s.options.floor,
           .ceiling = s.options.ceiling,
           .held = s.held,
-          .epoch = s.epoch.load(relaxed),
+          .epoch = s.epoch.load(kRelaxed),
           .windows = s.windows,
           .raised = s.raised,
           .lowered = s.lowered,
-          .stale = s.stale.load(relaxed),
+          .stale = s.stale.load(kRelaxed),
           .why = s.why,
           .change = s.change};
 }

@@ -24,7 +24,7 @@ struct Caller {
   explicit Caller(const LimiterOptions& options = {}) : limiter(gate, options) {}
 
   // `capacity` slots of 10 ms each; the gate is always full.
-  void calls(int n, double capacity = 50, CallEnd end = CallEnd::success) {
+  void calls(int n, double capacity = 50, Outcome end = Outcome::success) {
     for (int i = 0; i < n; ++i) {
       const double limit = limiter.limit();
       const std::chrono::duration<double, std::milli> rtt(10 * std::max(1.0, limit / capacity));
@@ -62,7 +62,7 @@ TEST(AdaptiveLimiter, CallsAdmittedUnderAnotherLimitDecideNothing) {
   const std::uint64_t stale = c.limiter.snapshot().stale;
   for (int i = 0; i < 10'000; ++i) {
     c.clock.advance(1ms);
-    c.limiter.completed(old, c.clock.now(), CallEnd::success);
+    c.limiter.completed(old, c.clock.now(), Outcome::success);
   }
   EXPECT_EQ(c.limiter.snapshot().stale, stale + 10'000);
   EXPECT_EQ(c.limiter.snapshot().windows, windows);
@@ -74,7 +74,7 @@ TEST(AdaptiveLimiter, TheKnownAlgorithmsTakeAllCallsAsTheirAuthorsDo) {
   const LimiterCall old = c.limiter.admitted(c.clock.now(), 20);
   for (int i = 0; i < 5000; ++i) {
     c.clock.advance(1ms);
-    c.limiter.completed(old, c.clock.now(), CallEnd::success);
+    c.limiter.completed(old, c.clock.now(), Outcome::success);
   }
   EXPECT_EQ(c.limiter.snapshot().stale, 0u);
   EXPECT_GT(c.limiter.limit(), 20u);
@@ -82,7 +82,7 @@ TEST(AdaptiveLimiter, TheKnownAlgorithmsTakeAllCallsAsTheirAuthorsDo) {
 
 TEST(AdaptiveLimiter, IgnoredCallsAreNoSamples) {
   Caller c;
-  c.calls(10'000, 50, CallEnd::ignored);
+  c.calls(10'000, 50, Outcome::ignored);
   EXPECT_EQ(c.limiter.snapshot().windows, 0u);
   EXPECT_EQ(c.limiter.limit(), 20u);
 }
@@ -97,7 +97,7 @@ TEST(AdaptiveLimiter, AnIdleHourChangesNothing) {
   EXPECT_EQ(c.limiter.limit(), limit);
   const LimiterCall lone = c.limiter.admitted(c.clock.now(), 1);
   c.clock.advance(10ms);
-  c.limiter.completed(lone, c.clock.now(), CallEnd::success);
+  c.limiter.completed(lone, c.clock.now(), Outcome::success);
   EXPECT_EQ(c.limiter.limit(), limit);
 }
 
@@ -179,7 +179,7 @@ TEST(AdaptiveLimiter, AHandlerInsideAResizeMayCallTheLimiter) {
                              if (reach == nullptr || ++resizes != 1) return;
                              reach->update({.ceiling = 5});
                              EXPECT_EQ(reach->limit(), 5u);
-                             reach->completed(reach->admitted(clock.now(), 1), clock.now(), CallEnd::success);
+                             reach->completed(reach->admitted(clock.now(), 1), clock.now(), Outcome::success);
                            }},
              .clock = &clock}};
   AdaptiveLimiter limiter(gate, {});
@@ -204,12 +204,13 @@ TEST(AdaptiveLimiter, BadOptionsNameTheBulkheadTheSettingTheValueAndTheFix) {
   EXPECT_THAT(message({.floor = 5, .initial = 4}), HasSubstr("limiter.initial = 4"));
   EXPECT_THAT(message({.ceiling = 300'000'000}), HasSubstr("limiter.ceiling"));
   EXPECT_THAT(message({.knee = {.margin = 1}}), HasSubstr("limiter.knee.margin"));
-  EXPECT_THAT(message({.knee = {.dip = 0.95}}), HasSubstr("limiter.knee.dip"));
+  EXPECT_THAT(message({.knee = {.dip = 0.99}}), HasSubstr("limiter.knee.dip"));
   EXPECT_THAT(message({.knee = {.min_window = 0s}}), HasSubstr("limiter.knee.min_window"));
   EXPECT_THAT(message({.knee = {.min_window = 20s}}), HasSubstr("limiter.knee.max_window"));
   EXPECT_THAT(message({.aimd = {.backoff = 1}}), HasSubstr("limiter.aimd.backoff"));
   EXPECT_THAT(message({.vegas = {.smoothing = 0}}), HasSubstr("limiter.vegas.smoothing"));
   EXPECT_THAT(message({.gradient2 = {.rtt_tolerance = 0.5}}), HasSubstr("limiter.gradient2.rtt_tolerance"));
+  EXPECT_THAT(message({.target_latency = -1s}), HasSubstr("limiter.target_latency"));
   EXPECT_EQ(message({}), "accepted");
 }
 

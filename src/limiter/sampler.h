@@ -1,7 +1,7 @@
-// sampler.h - counts calls from many threads, cheaply, for one who folds them now and then.
+// sampler.h - cheap counters of calls from many threads, summed up now and then by one thread.
 //
 // Threads: add() from any; fold() from one at a time.
-// Cost: add() is four relaxed additions on a cache line of its own for up to eight threads.
+// Cost: add() is four relaxed additions to a cache line that up to eight threads do not share.
 #pragma once
 
 #include <algorithm>
@@ -17,33 +17,35 @@
 namespace bulkhead::limiter {
 
 // Invariants
-//   S1 The counters only grow (modulo 2^64); a window is the difference of two folds. So adding needs no lock
-//      and folding takes nothing from anybody.
-//   S2 Each counter is exact; the counters of a stripe are not of one instant. A call that is being added
-//      during a fold is in part in this window and in part in the next: one call in hundreds.
+//   S1 The counters only grow (modulo 2^64); a window is the difference of two folds. So adding needs no lock, and folding
+//      resets nothing.
+//   S2 Each counter is exact; the counters of a stripe are not of one instant. A call that is added during a fold counts
+//      partly in this window and partly in the next: one call in hundreds.
 class Sampler {
  public:
-  void add(CallEnd end, std::int64_t round_trip, std::uint32_t in_flight) noexcept {
+  // `filled`: the call took the last place.
+  void add(Outcome outcome, std::int64_t round_trip, std::uint32_t in_flight, bool filled = false) noexcept {
     Stripe& s = stripes_[base::thread_number() % stripes_.size()];
-    // Relaxed, all of them: they are statistics (S2), and nothing else is read through them.
-    constexpr auto relaxed = std::memory_order_relaxed;
-    s.in_flight.fetch_add(in_flight, relaxed);
-    if (in_flight > s.max_in_flight.load(relaxed)) s.max_in_flight.store(in_flight, relaxed);
-    if (end == CallEnd::failure) {
-      s.failed.fetch_add(1, relaxed);
+    // All relaxed: they are statistics (S2), and order no other memory.
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    s.in_flight.fetch_add(in_flight, kRelaxed);
+    if (in_flight > s.max_in_flight.load(kRelaxed)) s.max_in_flight.store(in_flight, kRelaxed);
+    if (filled) s.filled.fetch_add(1, kRelaxed);
+    if (outcome == Outcome::failure) {
+      s.failed.fetch_add(1, kRelaxed);
       return;
     }
-    (end == CallEnd::success ? s.succeeded : s.timed_out).fetch_add(1, relaxed);
+    (outcome == Outcome::success ? s.succeeded : s.timed_out).fetch_add(1, kRelaxed);
     const auto ns = static_cast<std::uint64_t>(round_trip > 0 ? round_trip : 0);
-    s.round_trip.fetch_add(ns, relaxed);
-    const std::uint64_t scaled = std::min<std::uint64_t>(ns >> shift_.load(relaxed), most_scaled);
-    s.squares.fetch_add(scaled * scaled, relaxed);
+    s.round_trip.fetch_add(ns, kRelaxed);
+    const std::uint64_t scaled = std::min<std::uint64_t>(ns >> shift_.load(kRelaxed), kMostScaled);
+    s.squares.fetch_add(scaled * scaled, kRelaxed);
   }
 
-  // What came since the last take(); `begin`, `end` and `limit` are the caller's to fill in.
+  // The calls since the last take(); the caller fills in `begin`, `end` and `limit`.
   Window peek() const noexcept {
     const Sums d = sums() - taken_;
-    Window w{.succeeded = d.succeeded, .failed = d.failed, .timed_out = d.timed_out};
+    Window w{.succeeded = d.succeeded, .failed = d.failed, .timed_out = d.timed_out, .filled = d.filled};
     const auto timed = static_cast<double>(d.succeeded + d.timed_out);
     if (timed > 0) {
       w.round_trip = static_cast<double>(d.round_trip) / timed;
@@ -60,48 +62,52 @@ class Sampler {
   // Begins a new window.
   void take(const Window& peeked) noexcept {
     taken_ = sums();
-    // Relaxed: a call that is being added meanwhile may leave its mark in either window (S2).
+    // Relaxed: a call that is added at the same time may count in either window (S2).
     for (Stripe& s : stripes_) s.max_in_flight.store(0, std::memory_order_relaxed);
-    // Squares are summed in units in which the mean is some hundreds: exact enough, and 2^24 calls fit.
+    // Squares are summed in units in which the mean is some hundreds: exact enough, and 2^24 calls do not overflow.
     const auto mean = static_cast<std::uint64_t>(peeked.round_trip);
     const auto bits = static_cast<int>(std::bit_width(mean));
-    shift_.store(static_cast<std::uint8_t>(bits > mean_bits ? bits - mean_bits : 0),
+    shift_.store(static_cast<std::uint8_t>(bits > kMeanBits ? bits - kMeanBits : 0),
                  std::memory_order_relaxed);
   }
 
  private:
-  static constexpr std::uint64_t most_scaled = 1 << 20;
-  static constexpr int mean_bits = 9;
+  static constexpr std::uint64_t kMostScaled = 1 << 20;
+  static constexpr int kMeanBits = 9;
 
   struct alignas(64) Stripe {
-    std::atomic<std::uint64_t> succeeded{0}, failed{0}, timed_out{0}, round_trip{0}, squares{0}, in_flight{0};
+    std::atomic<std::uint64_t> succeeded{0}, failed{0}, timed_out{0}, round_trip{0}, squares{0}, in_flight{0},
+        filled{0};
     std::atomic<std::uint32_t> max_in_flight{0};
   };
   struct Sums {
-    std::uint64_t succeeded = 0, failed = 0, timed_out = 0, round_trip = 0, squares = 0, in_flight = 0;
+    std::uint64_t succeeded = 0, failed = 0, timed_out = 0, round_trip = 0, squares = 0, in_flight = 0,
+                  filled = 0;
     Sums operator-(const Sums& o) const {
       return {succeeded - o.succeeded,   failed - o.failed,   timed_out - o.timed_out,
-              round_trip - o.round_trip, squares - o.squares, in_flight - o.in_flight};
+              round_trip - o.round_trip, squares - o.squares, in_flight - o.in_flight,
+              filled - o.filled};
     }
   };
 
   Sums sums() const noexcept {
-    constexpr auto relaxed = std::memory_order_relaxed;  // S2
+    constexpr auto kRelaxed = std::memory_order_relaxed;  // S2
     Sums sum;
     for (const Stripe& s : stripes_) {
-      sum.succeeded += s.succeeded.load(relaxed);
-      sum.failed += s.failed.load(relaxed);
-      sum.timed_out += s.timed_out.load(relaxed);
-      sum.round_trip += s.round_trip.load(relaxed);
-      sum.squares += s.squares.load(relaxed);
-      sum.in_flight += s.in_flight.load(relaxed);
+      sum.succeeded += s.succeeded.load(kRelaxed);
+      sum.failed += s.failed.load(kRelaxed);
+      sum.timed_out += s.timed_out.load(kRelaxed);
+      sum.round_trip += s.round_trip.load(kRelaxed);
+      sum.squares += s.squares.load(kRelaxed);
+      sum.in_flight += s.in_flight.load(kRelaxed);
+      sum.filled += s.filled.load(kRelaxed);
     }
     return sum;
   }
 
   std::array<Stripe, 8> stripes_;
   std::atomic<std::uint8_t> shift_{10};
-  Sums taken_;  // whoever folds
+  Sums taken_;  // used by the folding thread
 };
 
 }  // namespace bulkhead::limiter

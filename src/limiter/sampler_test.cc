@@ -11,9 +11,9 @@ namespace {
 
 TEST(Sampler, AWindowIsWhatCameSinceTheLast) {
   Sampler s;
-  s.add(CallEnd::success, 1000, 3);
-  s.add(CallEnd::failure, 1, 5);
-  s.add(CallEnd::timeout, 3000, 4);
+  s.add(Outcome::success, 1000, 3);
+  s.add(Outcome::failure, 1, 5);
+  s.add(Outcome::timeout, 3000, 4);
   Window w = s.peek();
   EXPECT_EQ(w.succeeded, 1u);
   EXPECT_EQ(w.failed, 1u);
@@ -32,17 +32,17 @@ TEST(Sampler, KnowsHowMuchCallsVaryFromMicrosecondsToMinutes) {
     Sampler s;
     std::mt19937 random(1);
     std::exponential_distribution<> draw(1 / mean);
-    s.add(CallEnd::success, static_cast<std::int64_t>(mean), 1);
+    s.add(Outcome::success, static_cast<std::int64_t>(mean), 1);
     s.take(s.peek());  // learns the scale
-    for (int i = 0; i < 20'000; ++i) s.add(CallEnd::success, static_cast<std::int64_t>(draw(random)), 1);
+    for (int i = 0; i < 20'000; ++i) s.add(Outcome::success, static_cast<std::int64_t>(draw(random)), 1);
     EXPECT_NEAR(s.peek().cv2, 1, 0.1) << mean;
   }
 }
 
 TEST(Sampler, AClockThatStandsStillOrRunsBackwardsIsNoTrouble) {
   Sampler s;
-  s.add(CallEnd::success, 0, 1);
-  s.add(CallEnd::success, -5, 1);
+  s.add(Outcome::success, 0, 1);
+  s.add(Outcome::success, -5, 1);
   EXPECT_EQ(s.peek().succeeded, 2u);
   EXPECT_EQ(s.peek().round_trip, 0);
   EXPECT_EQ(s.peek().cv2, 0);
@@ -53,7 +53,7 @@ TEST(Sampler, NoCallIsLostBetweenThreads) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      for (int i = 0; i < 10'000; ++i) s.add(CallEnd::success, 7, 2);
+      for (int i = 0; i < 10'000; ++i) s.add(Outcome::success, 7, 2);
     });
   std::uint64_t seen = 0;
   for (int i = 0; i < 50; ++i) seen = std::max(seen, s.peek().succeeded);

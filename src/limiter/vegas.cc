@@ -1,5 +1,5 @@
-// After TCP Vegas, as Netflix's concurrency-limits does it: the queue is estimated from the round trip
-// without load, which is the least seen, forgotten from time to time.
+// After TCP Vegas, as in Netflix's concurrency-limits: estimates the queue from the round trip without load, which is the
+// smallest one seen and is reset from time to time.
 #include <algorithm>
 #include <cmath>
 #include <random>

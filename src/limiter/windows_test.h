@@ -19,7 +19,7 @@ struct Formula {
   TimePoint now = TimePoint(std::chrono::hours(1));
 
   // A window as long as the plan asks for.
-  Window window(std::uint32_t limit, const Plan& plan) {
+  Window window(std::uint32_t limit, const WindowPlan& plan) {
     const double in_flight = std::min<double>(limit, demand);
     const double rate = std::min(in_flight, capacity) / service;
     const double seconds = std::max(std::chrono::duration<double>(plan.min_time).count(),
@@ -40,7 +40,7 @@ struct Formula {
 
   // Lets the algorithm decide n times; returns the limit in force then.
   std::uint32_t run(Algorithm& algorithm, std::uint32_t limit, int windows) {
-    for (int i = 0; i < windows; ++i) limit = algorithm.decide(window(limit, algorithm.plan())).to;
+    for (int i = 0; i < windows; ++i) limit = algorithm.decide(window(limit, algorithm.plan(now))).to;
     return limit;
   }
 };

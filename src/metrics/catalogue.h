@@ -1,4 +1,4 @@
-// catalogue.h - every family of metrics: what it is called, what it means, and where its numbers come from.
+// catalogue.h - every metric family: its name, its meaning, and the source of its numbers.
 //
 // One table, from which pages, metric_families() and docs/formats/metrics.md are made.
 #pragma once
@@ -45,7 +45,7 @@ struct Page {
   const RegistrySnapshot& all;
   const MetricsExtras& extras;
   const MetricsOptions& options;
-  std::span<const Row> rows;
+  std::span<const BulkheadRow> rows;
   std::span<const GroupRow> groups;
   std::span<const TenantsRow> tenants;
   std::span<const ResourceRow> resources;

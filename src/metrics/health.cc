@@ -13,7 +13,7 @@
 namespace bulkhead::metrics {
 namespace {
 
-// Writes keys and values; knows where a comma belongs.
+// Writes keys and values, with commas between them.
 class Json {
  public:
   explicit Json(std::string& out) : out_(out) { out_.clear(); }
@@ -47,7 +47,7 @@ class Json {
     key(name);
     number(std::uint64_t{value});
   }
-  void put(std::string_view name, double value) {  // JSON knows no infinity
+  void put(std::string_view name, double value) {  // JSON has no infinity
     key(name);
     number(std::isfinite(value) ? value : 0.0);
   }
@@ -78,7 +78,7 @@ void write_times(Json& json, std::string_view name, const HistogramCounts& count
 }
 
 // The first that is true. What is neither well nor wrong has a word of its own.
-std::string_view status(const Row& row) {
+std::string_view status(const BulkheadRow& row) {
   if (row.now->gate.closed) return "closed";
   if (row.now->draining) return "draining";
   if (!row.now->enabled) return "disabled";
@@ -89,7 +89,23 @@ std::string_view status(const Row& row) {
   return "ok";
 }
 
-void write_row(Json& json, const Row& row) {
+// Lifetime counters do not say what happens now: the last minute does.
+void write_window(Json& json, const MetricsWindow& window) {
+  json.key("last_minute");
+  json.open('{');
+  json.put("seconds", window.seconds);
+  json.put("requests", window.requests);
+  json.put("rejected", window.rejected);
+  json.put("failed", window.failed);
+  json.put("rejection_rate_percent", window.requests == 0 ? 0.0
+                                                          : percent(static_cast<double>(window.rejected) /
+                                                                    static_cast<double>(window.requests)));
+  json.close('}');
+  if (window.since != std::chrono::system_clock::time_point{})
+    json.put("since", std::floor(std::chrono::duration<double>(window.since.time_since_epoch()).count()));
+}
+
+void write_row(Json& json, const BulkheadRow& row, const std::vector<MetricsWindow>& windows) {
   const BulkheadSnapshot& now = *row.now;
   const Snapshot& gate = now.gate;
   json.next();
@@ -122,10 +138,15 @@ void write_row(Json& json, const Row& row) {
   json.put("rejected", gate.rejected());
   json.key("rejected_by_reason");
   json.open('{');
-  for (std::size_t i = 0; i < kReasons; ++i)
+  for (std::size_t i = 0; i < kRejectReasons; ++i)
     json.put(to_string(static_cast<Reason>(i)), gate.rejected_by_reason[i]);
   json.close('}');
   json.put("rejection_rate_percent", percent(now.rejection_rate()));
+  if (row.entry) {
+    json.put("nested", row.entry->configured.nested);
+    const auto window = std::ranges::lower_bound(windows, row.entry->name, {}, &MetricsWindow::bulkhead);
+    if (window != windows.end() && window->bulkhead == row.entry->name) write_window(json, *window);
+  }
   if (row.service) {
     json.put("occupancy_seconds", std::chrono::duration<double>(gate.occupancy).count());
     json.put("saturated_seconds", std::chrono::duration<double>(gate.saturated).count());
@@ -143,7 +164,31 @@ void write_row(Json& json, const Row& row) {
     json.close('}');
   }
   if (now.rate_limit) json.put("rate_limit_tokens", now.rate_limit->available);
+  if (!now.budgets.empty()) {
+    json.key("budgets");
+    json.open('{');
+    for (const BudgetSnapshot& budget : now.budgets) {
+      json.key(budget.name);
+      json.open('{');
+      json.put("in_use", budget.in_use);
+      json.put("max", budget.max);
+      json.put("waiting_calls", budget.waiting);
+      json.put("rejected", budget.rejected);
+      json.close('}');
+    }
+    json.close('}');
+  }
   if (now.adaptive) json.put("adaptive_limit", now.adaptive->settled);
+  if (now.fleet) {
+    json.key("fleet");
+    json.open('{');
+    json.put("state", to_string(now.fleet->state));
+    json.put("held", now.fleet->held);
+    json.put("needed", now.fleet->needed);
+    json.put("members", now.fleet->members);
+    json.put("lease_age_seconds", std::chrono::duration<double>(now.fleet->lease_age).count());
+    json.close('}');
+  }
   if (now.pool) {
     json.key("pool");
     json.open('{');
@@ -179,6 +224,7 @@ void write_resource(Json& json, const ResourceRow& row, std::size_t max_label) {
   json.put("oldest_use_seconds", std::chrono::duration<double>(now.oldest_lease).count());
   json.put("rejected", now.gate.rejected());
   json.put("timeouts", timeouts(now));
+  json.put("failing_calls", now.failing_calls);
   json.put("opened", now.opened);
   json.put("closed", now.closed);
   json.put("open_failures", now.open_failures);
@@ -196,17 +242,16 @@ void write_health(std::string& out, const Page& page) {
   Json json(out);
   json.open('{');
   bool well = !page.extras.config || page.extras.config->last_reload_successful;
-  std::uint64_t active = 0, waiting = 0, calls = 0, admitted = 0, rejected = 0;
-  for (const Row& row : page.rows) {
+  std::uint64_t active = 0, waiting = 0, calls = 0, rejected = 0;
+  for (const BulkheadRow& row : page.rows) {
     well &= status(row) != "breaker_open";  // one that is full does its work
     active += row.now->gate.permits;
     waiting += row.now->gate.waiting;
-    calls += requests(*row.now);
-    admitted += row.now->gate.admitted;
+    // A call of a nested bulkhead has already arrived at another one.
+    if (!row.entry || !row.entry->configured.nested) calls += requests(*row.now);
     rejected += row.now->gate.rejected();
   }
   for (const ResourceRow& row : page.resources) well &= status(row.resource->now) != "failing";
-  const std::uint64_t decided = admitted + rejected;
   json.put("status", std::string_view(well ? "ok" : "degraded"));
   json.put("revision", page.all.revision);
   json.key("total");
@@ -216,11 +261,11 @@ void write_health(std::string& out, const Page& page) {
   json.put("requests", calls);
   json.put("rejected", rejected);
   json.put("rejection_rate_percent",
-           decided == 0 ? 0.0 : percent(static_cast<double>(rejected) / static_cast<double>(decided)));
+           calls == 0 ? 0.0 : percent(static_cast<double>(rejected) / static_cast<double>(calls)));
   json.close('}');
   json.key("bulkheads");
   json.open('[');
-  for (const Row& row : page.rows) write_row(json, row);
+  for (const BulkheadRow& row : page.rows) write_row(json, row, page.extras.windows);
   json.close(']');
   if (!page.resources.empty()) {
     json.key("pools");

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "metrics/catalogue.h"
 #include "metrics/health.h"
 #include "metrics/labels.h"
@@ -78,7 +78,7 @@ std::vector<ResourceRow> resource_rows(const RegistrySnapshot& all, std::size_t 
 struct Metrics::State {
   explicit State(const MetricsOptions& o) : options(o) {}
 
-  std::vector<TenantsRow> tenants_rows(const RegistrySnapshot& all) {
+  std::vector<TenantsRow> tenants_rows(const RegistrySnapshot& all) BULKHEAD_REQUIRES(mutex) {
     std::vector<TenantsRow> rows;
     for (const auto& tenants : all.tenants) {
       TenantsRow row{.labels = "{", .tenants = &tenants, .lines = {}};
@@ -89,11 +89,12 @@ struct Metrics::State {
     return rows;
   }
 
-  void add_lines(TenantsRow& row, const RegistrySnapshot& all) {
+  void add_lines(TenantsRow& row, const RegistrySnapshot& all) BULKHEAD_REQUIRES(mutex) {
     TopTenants::View view;
     for (const auto& entry : all.bulkheads)
       if (entry.tenants == row.tenants->name) view.live.push_back(&entry);
     if (row.tenants->other) view.retired = &*row.tenants->other;
+    if (row.tenants->sum) view.unlisted = &row.tenants->sum->now;
     auto& ranking =
         top.try_emplace(row.tenants->name, options.top_tenants, options.tenant_stays).first->second;
     for (auto& line : ranking.update(view, all.taken)) {
@@ -104,9 +105,9 @@ struct Metrics::State {
   }
 
   const MetricsOptions options;
-  std::mutex mutex;
-  std::map<std::string, TopTenants> top;
-  std::array<std::uint64_t, kOverflowLabels.size()> overflow{};
+  detail::StdMutex mutex;
+  std::map<std::string, TopTenants> top BULKHEAD_GUARDED_BY(mutex);
+  std::array<std::uint64_t, kOverflowLabels.size()> overflow BULKHEAD_GUARDED_BY(mutex){};
 };
 
 Metrics::Metrics(const MetricsOptions& options) {
@@ -118,7 +119,7 @@ Metrics::~Metrics() = default;
 void Metrics::render(std::string& page, const RegistrySnapshot& all, MetricsFormat format,
                      const MetricsExtras& extras) {
   State& state = *state_;
-  const std::lock_guard lock(state.mutex);
+  const detail::MutexLock lock(state.mutex);
   const metrics::Rows rows = metrics::make_rows(all, state.options);
   const auto groups = group_rows(all, state.options.max_label_bytes);
   const auto tenants = state.tenants_rows(all);

@@ -47,19 +47,21 @@ std::map<std::string, std::string> samples(const std::string& page) {
 }
 
 MetricsExtras known_extras() {
-  return {.config = ConfigState{.last_reload_successful = false,
-                                .last_success = std::chrono::system_clock::time_point(1'700'000'000'250ms),
-                                .revision = "1f3a9c02",
-                                .source = "/etc/bulkhead.yaml"},
-          .overrides = {{"checkout", "limit", std::chrono::system_clock::time_point(1'700'000'900'500ms)},
-                        {"checkout", "queue", std::chrono::system_clock::time_point(1'700'000'900'500ms)}},
-          .process = ProcessStats{.cpu_seconds = 1.25,
-                                  .start_time_seconds = 1.7e9,
-                                  .resident_bytes = 4096,
-                                  .virtual_bytes = 8192,
-                                  .open_fds = 9,
-                                  .max_fds = 1024,
-                                  .threads = 3}};
+  return {
+      .config = ConfigState{.last_reload_successful = false,
+                            .last_success = std::chrono::system_clock::time_point(1'700'000'000'250ms),
+                            .revision = "1f3a9c02",
+                            .source = "/etc/bulkhead.yaml"},
+      .overrides = {{"checkout", "max_concurrent",
+                     std::chrono::system_clock::time_point(1'700'000'900'500ms)},
+                    {"checkout", "max_queue", std::chrono::system_clock::time_point(1'700'000'900'500ms)}},
+      .process = ProcessStats{.cpu_seconds = 1.25,
+                              .start_time_seconds = 1.7e9,
+                              .resident_bytes = 4096,
+                              .virtual_bytes = 8192,
+                              .open_fds = 9,
+                              .max_fds = 1024,
+                              .threads = 3}};
 }
 
 // The build differs from one to the other.
@@ -105,7 +107,7 @@ TEST(Metrics, EverySeriesIsThereFromTheStartAtZero) {
   const auto loaded = samples(render(metrics, sample.registry.snapshot()));
   for (const auto& [series, value] : loaded) EXPECT_TRUE(fresh.contains(series)) << series;
   EXPECT_EQ(fresh.size(), loaded.size());
-  for (std::size_t i = 0; i < kReasons; ++i)
+  for (std::size_t i = 0; i < kRejectReasons; ++i)
     EXPECT_EQ(fresh.at("bulkhead_rejected_total{bulkhead=\"search\",criticality=\"normal\",reason=\"" +
                        std::string(to_string(static_cast<Reason>(i))) + "\"}"),
               "0");

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "base/text.h"
 #include "bulkhead/metrics.h"
 
 namespace bulkhead {
@@ -18,7 +19,6 @@ constexpr std::array<Offer, 3> kOffers{{{"text", "plain", {"0.0.4", "0.0.4"}},
                                         {"application", "json", {"", ""}}}};
 
 constexpr bool is_space(char c) { return c == ' ' || c == '\t'; }
-constexpr char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 std::string_view trim(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -34,7 +34,9 @@ std::string_view take(std::string_view& text, char separator) {
   return trim(part);
 }
 
-bool same(std::string_view a, std::string_view b) { return std::ranges::equal(a, b, {}, lower, lower); }
+bool same(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, base::to_lower, base::to_lower);
+}
 
 // "0.5" as 500. What is no quality is 0: a header we cannot read shall not get us chosen.
 int quality(std::string_view text) {

@@ -50,7 +50,7 @@ void write_closed(Writer& out, const Page& page) {
 template <bool postgres>
 void write_lease_rejected(Writer& out, const Page& page) {
   each_resource<postgres>(page, [&](const ResourceRow& row, const ResourceSnapshot& now) {
-    for (std::size_t i = 0; i < kReasons; ++i)
+    for (std::size_t i = 0; i < kRejectReasons; ++i)
       out.sample(row.labels, reason_texts()[i], now.gate.rejected_by_reason[i]);
   });
 }
@@ -70,7 +70,7 @@ void write_lease_times(Writer& out, const Page& page) {
   });
 }
 
-// Waited in vain: in line, or for a thing to be opened, which is a rejection of the gate's, too.
+// Calls whose time was over in the queue, or while a resource was opened, which counts as a rejection of the gate, too.
 inline std::uint64_t timeouts(const ResourceSnapshot& now) noexcept {
   return now.gate.rejected(Reason::timeout) + now.gate.rejected(Reason::deadline);
 }

@@ -20,22 +20,6 @@ constexpr auto kLastBucket = [] {
   return last;
 }();
 
-// What is of this instant; registry::fold adds up what only grows.
-void add_state(BulkheadSnapshot& sum, const BulkheadSnapshot& one) {
-  Snapshot& gate = sum.gate;
-  gate.in_flight += one.gate.in_flight;
-  gate.permits += one.gate.permits;
-  gate.waiting += one.gate.waiting;
-  gate.max_concurrent += one.gate.max_concurrent;
-  gate.max_queue += one.gate.max_queue;
-  for (std::size_t i = 0; i < kPriorities; ++i)
-    gate.waiting_by_priority[i] += one.gate.waiting_by_priority[i];
-  gate.oldest_hold = std::max(gate.oldest_hold, one.gate.oldest_hold);
-  sum.beyond += one.beyond;
-  sum.shadow |= one.shadow;
-  sum.draining |= one.draining;
-}
-
 class Builder {
  public:
   Builder(const RegistrySnapshot& all, const MetricsOptions& options) : all_(all), options_(options) {}
@@ -53,8 +37,10 @@ class Builder {
       else
         own.push_back(&entry);
     }
-    for (const auto& t : all_.tenants)
+    for (const auto& t : all_.tenants) {
       if (t.other) registry::fold(own_sum(sum_of(t.name)), *t.other);
+      if (t.sum) add(sum_of(t.name), *t.sum);
+    }
 
     const std::size_t series = options_.max_series / kHistogramSeries;
     const std::size_t room = series > sums_.size() + 1 ? series - sums_.size() - 1 : 1;
@@ -68,13 +54,13 @@ class Builder {
     for (std::size_t i = kept; i < own.size(); ++i) add(sum_of(kOther), *own[i]);
     out_.left_out = own.size() - kept;
     for (auto& [name, sum] : sums_) out_.rows.push_back(std::move(sum));
-    for (Row& row : out_.rows) finish(row);
+    for (BulkheadRow& row : out_.rows) finish(row);
     return std::move(out_);
   }
 
  private:
-  Row of(const RegistrySnapshot::Entry& entry) const {
-    Row row;
+  BulkheadRow of(const RegistrySnapshot::Entry& entry) const {
+    BulkheadRow row;
     row.entry = &entry;
     row.now = &entry.now;
     row.name = clean(entry.name, options_.max_label_bytes);
@@ -88,8 +74,8 @@ class Builder {
     return row;
   }
 
-  Row empty_sum(std::string_view name) {
-    Row row;
+  BulkheadRow empty_sum(std::string_view name) {
+    BulkheadRow row;
     row.now = &out_.sums.emplace_back();
     row.name = clean(name, options_.max_label_bytes);
     row.criticality = Priority::best_effort;
@@ -97,24 +83,34 @@ class Builder {
     row.configured = 0;
     return row;
   }
-  Row& sum_of(std::string_view name) {
+  BulkheadRow& sum_of(std::string_view name) {
     const auto found = sums_.find(name);
     return found != sums_.end() ? found->second : sums_.emplace(name, empty_sum(name)).first->second;
   }
-  BulkheadSnapshot& own_sum(const Row& row) {
+  BulkheadSnapshot& own_sum(const BulkheadRow& row) {
     return *std::ranges::find(out_.sums, row.now, [](const auto& s) { return &s; });
   }
-  void add(Row& row, const RegistrySnapshot::Entry& entry) {
+  void add(BulkheadRow& row, const RegistrySnapshot::Entry& entry) {
     BulkheadSnapshot& sum = own_sum(row);
     registry::fold(sum, entry.now);
-    add_state(sum, entry.now);
+    registry::fold_state(sum, entry.now);
     row.criticality = std::min(row.criticality, entry.criticality);
     row.configured = *row.configured + entry.configured.max_concurrent;
     ++row.members;
     if (entry.now.breaker) ++row.breakers[static_cast<std::size_t>(entry.now.breaker->state)];
   }
 
-  void finish(Row& row) const {
+  void add(BulkheadRow& row, const RegistrySnapshot::Sum& more) {
+    BulkheadSnapshot& sum = own_sum(row);
+    registry::fold(sum, more.now);
+    registry::fold_state(sum, more.now);
+    row.criticality = std::min(row.criticality, more.criticality);
+    row.configured = *row.configured + more.configured;
+    row.members += more.members;
+    for (std::size_t i = 0; i < row.breakers.size(); ++i) row.breakers[i] += more.breakers[i];
+  }
+
+  void finish(BulkheadRow& row) const {
     if (!row.entry) {
       if (row.members == 0) row.criticality = Priority::normal;
       row.wait = fold(row.now->wait);
@@ -128,7 +124,7 @@ class Builder {
   const RegistrySnapshot& all_;
   const MetricsOptions& options_;
   Rows out_;
-  std::map<std::string, Row, std::less<>> sums_;  // of sets of tenants, and of the rest
+  std::map<std::string, BulkheadRow, std::less<>> sums_;  // of sets of tenants, and of the rest
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// rows.h - what a page tells of one bulkhead, or of several added up, ready to be written.
+// rows.h - the data of one bulkhead, or of several added up, ready to be written to a page.
 #pragma once
 
 #include <array>
@@ -44,23 +44,23 @@ struct Times {
 };
 Times fold(const HistogramCounts& counts) noexcept;
 
-struct Row {
+struct BulkheadRow {
   const RegistrySnapshot::Entry* entry = nullptr;  // null: a sum
   const BulkheadSnapshot* now = nullptr;
   std::string name;  // clean, not escaped
   Priority criticality = Priority::normal;
   std::string labels, critical_labels;      // {bulkhead="db" and {bulkhead="db",criticality="normal"
-  std::optional<std::uint64_t> configured;  // max_concurrent; none: its gate is a group's
+  std::optional<std::uint64_t> configured;  // max_concurrent; none: a member of a group
   std::uint32_t members = 1;                // that were added up
   std::array<std::uint32_t, 3> breakers{};
   std::optional<Times> wait, service;  // none: they are not measured
 };
 
-// Calls a bulkhead has decided about, let through unasked, or only watched.
+// Calls that were decided, bypassed while not enabled, or counted in shadow mode.
 std::uint64_t requests(const BulkheadSnapshot& now) noexcept;
 
 struct Rows {
-  std::vector<Row> rows;              // critical ones first, then by name; sums of tenants, and of the rest
+  std::vector<BulkheadRow> rows;      // critical ones first, then by name; sums of tenants, and of the rest
   std::deque<BulkheadSnapshot> sums;  // what those refer to
   std::uint64_t left_out = 0;         // bulkheads that are only in `other`
 };

@@ -25,7 +25,7 @@ void TopTenants::score(const View& view, TimePoint now) {
   std::unordered_map<std::string, Seen> seen;
   seen.reserve(view.live.size());
   for (const auto* entry : view.live) {
-    // The overflow bulkhead is nobody's, and one that is called as the others is among them.
+    // The overflow bulkhead belongs to no tenant; a tenant with the id "other" is counted among the others.
     if (entry->tenant_id.empty() || entry->tenant_id == kOther) continue;
     const auto before = seen_.find(entry->tenant_id);
     const Seen old = before != seen_.end() ? before->second : Seen{};
@@ -37,7 +37,8 @@ void TopTenants::score(const View& view, TimePoint now) {
   seen_ = std::move(seen);
 }
 
-// The ones in front get series. Who has them loses them only to somebody in front, and not before its time.
+// The tenants with the highest scores get series. A tenant keeps its series until one with a higher score replaces it, and
+// for a minimum time.
 void TopTenants::elect(TimePoint now) {
   std::erase_if(shown_, [&](const auto& s) { return !seen_.contains(s.first); });
   std::vector<const std::pair<const std::string, Seen>*> ranking;
@@ -65,7 +66,10 @@ void TopTenants::elect(TimePoint now) {
 std::vector<TopTenants::Line> TopTenants::update(const View& view, TimePoint now) {
   score(view, now);
   // What has been counted since the last time belongs to those that had series then.
-  Pair total = view.retired ? counters(*view.retired) : Pair{}, credited{};
+  Pair total{}, credited{};
+  for (const BulkheadSnapshot* const sum : {view.retired, view.unlisted})
+    if (sum)
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += counters(*sum)[i];
   for (const auto* entry : view.live) {
     const Pair counts = counters(entry->now);
     for (std::size_t i = 0; i < total.size(); ++i) total[i] += counts[i];
@@ -87,6 +91,7 @@ std::vector<TopTenants::Line> TopTenants::update(const View& view, TimePoint now
 
   std::vector<Line> lines;
   Line other{.tenant = std::string(kOther), .admitted = other_[0], .rejected = other_[1], .is_other = true};
+  if (view.unlisted) other.active_calls += view.unlisted->gate.permits;
   for (const auto* entry : view.live) {
     const auto shown = shown_.find(entry->tenant_id);
     if (shown == shown_.end()) {

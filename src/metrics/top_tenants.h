@@ -3,8 +3,8 @@
 //   for (const auto& line : top.update(view, now)) write(line.tenant, line.admitted, line.rejected);
 //
 // A counter must never fall, and must not jump when a tenant gets its own series or loses them. So a tenant's
-// series begin at 0 when it gets them, `other` keeps what was counted before, and what a tenant counted in
-// series it has lost is in nobody's any more.
+// series begin at 0 when it gets them, `other` keeps what was counted before, and counts in
+// series that a tenant has lost are in no series any more.
 #pragma once
 
 #include <array>
@@ -29,6 +29,7 @@ class TopTenants {
   struct View {
     std::vector<const RegistrySnapshot::Entry*> live;  // of one set, its overflow bulkhead too
     const BulkheadSnapshot* retired = nullptr;
+    const BulkheadSnapshot* unlisted = nullptr;  // live ones that are not in `live`, added up
   };
 
   TopTenants(std::uint32_t most, std::chrono::nanoseconds stays) : most_(most), stays_(stays) {}

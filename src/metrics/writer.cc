@@ -22,7 +22,7 @@ std::string_view without(std::string_view name, std::string_view suffix) {
   return name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name;
 }
 
-// OpenMetrics wants to be told the unit that a name ends in.
+// OpenMetrics requires a UNIT line for the unit that a name ends in.
 std::string_view unit(std::string_view name) {
   for (const std::string_view unit : {"_seconds", "_bytes", "_ratio"})
     if (name.ends_with(unit)) return unit.substr(1);
@@ -68,12 +68,12 @@ void Writer::histogram(std::string_view labels, const Times& times) {
 }
 
 char* Writer::put_seconds(char* at, std::uint64_t ns) {
-  constexpr std::uint64_t second = 1'000'000'000;
-  at = std::to_chars(at, at + kNumber, ns / second).ptr;
-  std::uint64_t rest = ns % second;
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  at = std::to_chars(at, at + kNumber, ns / kSecond).ptr;
+  std::uint64_t rest = ns % kSecond;
   if (rest == 0) return at;
   *at++ = '.';
-  for (std::uint64_t digit = second / 10; rest > 0; digit /= 10) {
+  for (std::uint64_t digit = kSecond / 10; rest > 0; digit /= 10) {
     *at++ = static_cast<char>('0' + rest / digit);
     rest %= digit;
   }

@@ -65,13 +65,11 @@ class Writer {
     }
     ++series_;
     const std::size_t used = out_.size();
-    out_.resize_and_overwrite(used + name.size() + labels.size() + more.size() + kNumber + 1,
-                              [&](char* text, std::size_t) {
-                                char* at = put(put(put(text + used, name), labels), more);
-                                at = put_value(at);
-                                *at++ = '\n';
-                                return static_cast<std::size_t>(at - text);
-                              });
+    out_.resize(used + name.size() + labels.size() + more.size() + kNumber + 1);
+    char* const text = out_.data();
+    char* at = put_value(put(put(put(text + used, name), labels), more));
+    *at++ = '\n';
+    out_.resize(static_cast<std::size_t>(at - text));
   }
 
   std::string& out_;

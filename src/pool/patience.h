@@ -1,9 +1,8 @@
-// patience.h - whether an idle worker looks for work a while before it sleeps.
+// patience.h - decides whether an idle worker spins for a while before it sleeps.
 //
-// Waking a thread on a core that sleeps takes tens of microseconds, so where the next task comes sooner than that,
-// looking for it is worth the core; where it does not, looking takes the core from others, perhaps from the very
-// thread that would bring the task. Nobody can tell beforehand: it is tried now and then, ever more rarely while
-// it does not pay, and kept up while it pays two times of three.
+// Waking a thread on a sleeping core takes tens of microseconds. If the next task comes sooner, spinning is worth the
+// core; otherwise it takes the core from other threads, perhaps from the one that would submit the task. So spinning is
+// tried now and then, less often each time it fails, and continued while it succeeds two times out of three.
 //
 // Threads: one at a time.
 #pragma once
@@ -14,7 +13,8 @@ namespace bulkhead {
 
 class Patience {
  public:
-  static constexpr int kLooks = 2500;  // with a pause between them: 50 to 150 us, two or three wake-ups
+  static constexpr int kLooks =
+      2500;  // with a pause in between: 50 to 150 us, which is two or three wake-ups
 
   bool wants_to_look() noexcept {
     if (trust_ > 0) return true;
@@ -34,7 +34,7 @@ class Patience {
   }
 
  private:
-  static constexpr int kFirstInterval = 16;  // work that comes once in a while is never looked for
+  static constexpr int kFirstInterval = 16;  // so a pool with rare tasks never spins
   int trust_ = 0;
   int interval_ = kFirstInterval;
   int rests_ = kFirstInterval;

@@ -1,7 +1,11 @@
 #include "bulkhead/pool.h"
 
+#include <algorithm>
+
 #include "base/text.h"
-#include "pool/core.h"
+#include "bulkhead/detail/mutex.h"
+#include "gate/line_options.h"
+#include "pool/pool_core.h"
 
 namespace bulkhead {
 namespace {
@@ -17,36 +21,27 @@ void check_threads(std::string_view name, std::uint32_t threads) {
 }
 
 PoolOptions checked(PoolOptions o) {
-  const auto refuse = [&](std::string_view setting, std::string_view problem) {
+  const auto reject = [&](std::string_view setting, std::string_view problem) {
     invalid(o.name, setting, problem);
   };
   check_threads(o.name, o.threads);
   if (o.min_threads > o.threads)
-    refuse("min_threads", base::join({"= ", std::to_string(o.min_threads), " is above threads = ",
+    reject("min_threads", base::join({"= ", std::to_string(o.min_threads), " is above threads = ",
                                       std::to_string(o.threads), ": give at most that"}));
-  if (o.keep_alive < std::chrono::nanoseconds(0)) refuse("keep_alive", "is negative: give 0 or more");
+  if (o.keep_alive < std::chrono::nanoseconds(0)) reject("keep_alive", "is negative: give 0 or more");
   if (o.execution_timeout <= std::chrono::nanoseconds(0))
-    refuse("execution_timeout", "is not positive: give more than 0, or wait_forever");
+    reject("execution_timeout", "is not positive: give more than 0, or wait_forever");
+  if (o.fairness != Fairness::fifo)
+    reject("fairness", "is not fifo: a pool runs its queue in order, leave it out");
   if (o.nice < -20 || o.nice > 19)
-    refuse("nice", base::join({"= ", std::to_string(o.nice), " is out of range: give -20 to 19"}));
+    reject("nice", base::join({"= ", std::to_string(o.nice), " is out of range: give -20 to 19"}));
   return o;
 }
 
-GateOptions gate_options(PoolOptions&& o) {
-  return {.name = std::move(o.name),
-          .max_concurrent = o.threads,
-          .max_queue = o.max_queue,
-          .max_wait = o.max_wait,
-          .critical_reserve = o.critical_reserve,
-          .hooks = std::move(o.hooks),
-          .critical_queue_reserve = o.critical_reserve,
-          .flow_queues = o.flow_queues,
-          .flow_hand = o.flow_hand,
-          .flow_seed = o.flow_seed,
-          .measure_service = o.measure_service,
-          .track_holders = o.track_holders,
-          .measure_occupancy = o.measure_occupancy,
-          .clock = o.clock};
+GateOptions gate_options(const PoolOptions& o) {
+  GateOptions gate = gate_of_line(o, o.threads);
+  gate.critical_queue_reserve = std::max(o.critical_queue_reserve, o.critical_reserve);
+  return gate;
 }
 
 }  // namespace
@@ -60,17 +55,31 @@ PoolOptions PoolOptions::io_bound(std::string name, std::uint32_t threads) {
   return {.name = std::move(name), .threads = threads, .max_queue = 2 * threads};
 }
 
-PoolCore::PoolCore(PoolOptions o)
+PoolCore::PoolCore(const PoolOptions& o)
     : execution_timeout(o.execution_timeout),
       on_reject(o.on_reject),
       context(o.context),
       clock(o.clock ? *o.clock : Clock::steady()),
       workers(std::make_shared<Workers>(*this, o, clock,
                                         [](detail::TaskState& task) noexcept { task.execute(); })),
-      gate(gate_options(std::move(o))),
+      gate(gate_options(o)),
       plain(execution_timeout == wait_forever && !context.capture &&
             !AcquireWatch::needed(gate, gate_default, no_deadline, {})) {
   gate.post_to(inbox);
+  if (on_reject == OnReject::discard_oldest) gate.discard_oldest();
+}
+
+std::stop_source PoolCore::next_to_stop() noexcept {
+  detail::MutexLock lock(mutex);
+  for (detail::TaskState* t = running; t; t = static_cast<detail::TaskState*>(t->next))
+    if (t->stoppable_ && !std::exchange(t->told_, true)) return *t->stop();
+  return std::stop_source(std::nostopstate);
+}
+
+TimePoint PoolCore::oldest_abandoned(TimePoint now) const noexcept {
+  for (const detail::TaskState* t = running; t; t = static_cast<const detail::TaskState*>(t->next))
+    if (t->abandoned_) now = std::min(now, TimePoint(std::chrono::nanoseconds(t->since)));
+  return now;
 }
 
 Pool::Pool(PoolOptions options) : core_(std::make_unique<PoolCore>(checked(std::move(options)))) {}
@@ -95,7 +104,7 @@ AcquireOptions acquire_options(const SubmitOptions& o) {
 }
 }  // namespace
 
-detail::TaskExtras* Pool::extras(const SubmitOptions& o) const {
+detail::TaskExtrasPtr Pool::extras(const SubmitOptions& o) const {
   if (core_->plain && o.queue_timeout == gate_default && o.execution_timeout == gate_default &&
       o.deadline == no_deadline && !o.stop.stop_possible())
     return nullptr;
@@ -103,26 +112,27 @@ detail::TaskExtras* Pool::extras(const SubmitOptions& o) const {
   if (timeout == wait_forever && !core_->context.capture &&
       !AcquireWatch::needed(core_->gate, o.queue_timeout, o.deadline, o.stop))
     return nullptr;
-  auto* extras = new (detail::take_block(sizeof(detail::TaskExtras))) detail::TaskExtras(acquire_options(o));
+  detail::TaskExtrasPtr extras(new (detail::take_block(sizeof(detail::TaskExtras)))
+                                   detail::TaskExtras(acquire_options(o)));
   extras->execution_timeout = timeout;
   if (core_->context.capture) extras->context = core_->context.capture();
   return extras;
 }
 
 Result<void> Pool::start(detail::TaskState& task, const SubmitOptions& options) noexcept {
-  const auto refuse = [&task](const Rejection& rejection) {
+  const auto reject = [&task](const Rejection& rejection) {
     task.reject(rejection);
-    return Result<void>(std::unexpect, rejection);
+    return Result<void>(unexpect, rejection);
   };
   if (!core_->accepting.load(std::memory_order_acquire))
-    return refuse(core_->gate.refuse(options.priority, Reason::shutdown));
+    return reject(core_->gate.reject(options.priority, Reason::shutdown));
   const bool ordinary = !task.extras_ && options.priority == Priority::normal && options.cost <= 1;
   if (ordinary && task.join()) return {};
   const bool decided = task.extras_
                            ? task.AsyncAcquire::start(task.extras_->watch.options())
                            : task.AsyncAcquire::start(
                                  {.priority = options.priority, .cost = options.cost, .flow = options.flow});
-  if (!decided) return {};  // in the queue
+  if (!decided) return {};  // it is in the queue
   Result<Permit> permit = task.result();
   if (permit) {
     task.permit_ = *std::move(permit);
@@ -131,7 +141,7 @@ Result<void> Pool::start(detail::TaskState& task, const SubmitOptions& options) 
   }
   const Reason reason = permit.error().reason;
   const bool full = reason == Reason::concurrency_limit || reason == Reason::queue_limit;
-  if (!full || core_->on_reject != OnReject::caller_runs) return refuse(permit.error());
+  if (!full || core_->on_reject != OnReject::caller_runs) return reject(permit.error());
   core_->caller_runs.fetch_add(1, std::memory_order_relaxed);
   task.execute();
   return {};
@@ -151,18 +161,17 @@ bool Pool::shutdown(Shutdown how, TimePoint until) {
   core_->accepting.store(false, std::memory_order_release);
   if (how == Shutdown::now) {
     core_->gate.close();
-    std::vector<std::stop_source> sources;
     {
-      std::lock_guard lock(core_->mutex);
+      detail::MutexLock lock(core_->mutex);
       core_->stopping = true;
-      for (detail::TaskState* task : core_->stoppable) sources.push_back(*task->stop());
     }
-    for (std::stop_source& source : sources) source.request_stop();
+    for (std::stop_source s = core_->next_to_stop(); s.stop_possible(); s = core_->next_to_stop())
+      s.request_stop();  // without the lock: it runs callbacks of the work
   }
   if (!core_->gate.drain(until)) return false;
-  // A submission that had found the pool open may have come in since: it is refused, or waited for.
+  // A concurrent submission may have been queued since: it is rejected, or waited for.
   core_->gate.close();
-  return core_->gate.drain(until);
+  return core_->gate.drain(until) && core_->workers->wait_settled(until);
 }
 
 PoolSnapshot Pool::snapshot() const {
@@ -176,10 +185,11 @@ PoolSnapshot Pool::snapshot() const {
   s.queued = s.gate.waiting;
   s.running = s.gate.permits;
   s.caller_runs = core_->caller_runs.load(std::memory_order_relaxed);
-  std::lock_guard lock(core_->mutex);
-  s.abandoned = static_cast<std::uint32_t>(core_->abandoned.size());
+  detail::MutexLock lock(core_->mutex);
+  s.abandoned = core_->abandoned;
   s.abandoned_total = core_->abandoned_total;
-  if (!core_->abandoned.empty()) s.oldest_abandoned = core_->clock.now() - core_->abandoned.front().since;
+  const TimePoint now = core_->clock.now();
+  s.oldest_abandoned = now - core_->oldest_abandoned(now);
   return s;
 }
 

@@ -199,7 +199,7 @@ struct ModelPool {
   void advance_to(std::int64_t then) {
     gate.advance(then - gate.now);
     for (ModelTask& t : tasks)
-      if (t.overrun <= then && t.told == Told::nothing) abandon(t, Reason::timeout);
+      if (t.overrun <= then && t.told == Told::nothing) abandon(t, Reason::execution_timeout);
     heed_all();
   }
   void resize(std::uint32_t n) {
@@ -285,8 +285,8 @@ class SideBySide {
         pool_(PoolOptions{.name = "p",
                           .threads = s.threads,
                           .max_queue = s.max_queue,
-                          .keep_alive = milliseconds(s.keep_alive),
                           .critical_reserve = s.reserve_percent / 100.0,
+                          .keep_alive = milliseconds(s.keep_alive),
                           .on_reject = s.on_reject,
                           .clock = &clock_}) {
     ++coverage_.sequences;
@@ -578,8 +578,9 @@ TEST(PoolProperty, ThePoolDoesWhatTheModelDoes) {
   EXPECT_GT(coverage.abandoned, coverage.sequences / 4);
   EXPECT_GT(coverage.caller_runs, coverage.sequences / 10);
   EXPECT_EQ(coverage.told.size(), 4u);
-  for (const Reason reason : {Reason::concurrency_limit, Reason::queue_limit, Reason::timeout,
-                              Reason::cancelled, Reason::shutdown, Reason::evicted, Reason::deadline})
+  for (const Reason reason :
+       {Reason::concurrency_limit, Reason::queue_limit, Reason::timeout, Reason::cancelled, Reason::shutdown,
+        Reason::evicted, Reason::deadline, Reason::execution_timeout})
     EXPECT_TRUE(coverage.reasons.contains(reason)) << to_string(reason) << " was never the answer";
 }
 

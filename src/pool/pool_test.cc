@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <future>
 #include <latch>
 #include <semaphore>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread.h"
 #include "bulkhead/manual_clock.h"
 #include "tests/support/stuck.h"
 
@@ -41,6 +43,7 @@ TEST(Pool, ThrowsWhatTheWorkThrewAndCountsItAsFailed) {
 }
 
 TEST(Pool, RunsOnThreadsOfItsOwnThatCarryItsName) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   Pool pool{{.name = "db", .threads = 1}};
   const auto name = pool.submit([] {
                           char text[16] = {};
@@ -240,7 +243,7 @@ TEST(Pool, AnExecutionTimeoutAsksTheWorkToStopAndFreesTheCaller) {
       {.execution_timeout = 1s});
   begun.acquire();
   clock.advance(1s);
-  EXPECT_EQ(task.get().error().reason, Reason::timeout);
+  EXPECT_EQ(task.get().error().reason, Reason::execution_timeout);
   until([&] { return pool.snapshot().running == 0; });
   EXPECT_TRUE(stopped);
 }
@@ -285,6 +288,43 @@ TEST(Pool, TheCallerRunsWhatHasNoPlaceIfAskedTo) {
   EXPECT_TRUE(running.get());
   pool.shutdown();
   EXPECT_EQ(pool.submit([] { return 1; }).get().error().reason, Reason::shutdown);
+}
+
+class PoolDiscardsOldest : public testing::TestWithParam<std::uint32_t> {};  // flow queues
+INSTANTIATE_TEST_SUITE_P(, PoolDiscardsOldest, testing::Values(0u, 4u));
+
+TEST_P(PoolDiscardsOldest, OfTheLowestTierForTheNewest) {
+  Pool pool{{.threads = 1,
+             .max_queue = 3,
+             .flow_queues = GetParam(),
+             .flow_hand = 1,
+             .on_reject = OnReject::discard_oldest}};
+  Stuck stuck;
+  auto running = pool.submit(stuck.work());
+  stuck.begun.acquire();
+  auto a = pool.submit([] { return 'a'; });
+  auto spare = pool.submit([] { return 's'; }, {.priority = Priority::best_effort});
+  auto b = pool.submit([] { return 'b'; });
+  auto c = pool.submit([] { return 'c'; });
+  EXPECT_EQ(spare.get().error().reason, Reason::evicted) << "a lower tier first";
+  auto d = pool.submit([] { return 'd'; });
+  EXPECT_EQ(a.get().error().reason, Reason::evicted);
+  auto top = pool.submit([] { return 't'; }, {.priority = Priority::critical});
+  EXPECT_EQ(b.get().error().reason, Reason::evicted);
+  EXPECT_TRUE(pool.post([] {}));
+  EXPECT_EQ(c.get().error().reason, Reason::evicted);
+  EXPECT_EQ(pool.submit([] {}, {.priority = Priority::best_effort}).get().error().reason, Reason::queue_limit)
+      << "nobody below it, and nobody beside it";
+  EXPECT_EQ(pool.submit([] {}, {.queue_timeout = 0s}).get().error().reason, Reason::timeout)
+      << "it would not wait, and takes nobody's place";
+  const Snapshot s = pool.snapshot().gate;
+  EXPECT_EQ(s.waiting, 3u);
+  EXPECT_EQ(s.rejected(Reason::evicted), 4u);
+  EXPECT_EQ(s.rejected(Reason::queue_limit), 1u);
+  stuck.go.release();
+  EXPECT_EQ(*d.get(), 'd');
+  EXPECT_EQ(*top.get(), 't');
+  EXPECT_TRUE(running.get());
 }
 
 TEST(Pool, AFallbackIsTheResultOfWorkThatIsRejected) {
@@ -379,6 +419,16 @@ TEST(Pool, CarriesTheContextOfTheSubmitter) {
   EXPECT_EQ(pool.submit([] { return trace; }).get().value(), "def");
 }
 
+TEST(Pool, KeepsPlacesOfTheQueueForCriticalWork) {
+  Pool pool{{.threads = 1, .max_queue = 2, .critical_queue_reserve = 0.5}};
+  std::promise<void> go;
+  const auto running = pool.submit([ready = go.get_future().share()] { ready.wait(); });
+  const auto queued = pool.submit([] {});
+  EXPECT_EQ(pool.post([] {}).error().reason, Reason::queue_limit);
+  EXPECT_TRUE(pool.post([] {}, {.priority = Priority::critical}));
+  go.set_value();
+}
+
 TEST(Pool, WrongOptionsNameTheSetting) {
   const auto message = [](PoolOptions o) -> std::string {
     try {
@@ -392,6 +442,7 @@ TEST(Pool, WrongOptionsNameTheSetting) {
             "bulkhead \"db\": threads = 0 is out of range: give 1 to 65536");
   EXPECT_THAT(message({.threads = 1, .min_threads = 2}), HasSubstr("min_threads = 2 is above threads = 1"));
   EXPECT_THAT(message({.keep_alive = -1s}), HasSubstr("keep_alive"));
+  EXPECT_THAT(message({.fairness = Fairness::barging}), HasSubstr("fairness is not fifo"));
 }
 
 TEST(Pool, EverySubmissionEndsInExactlyOneResult) {

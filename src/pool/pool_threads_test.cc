@@ -7,8 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <semaphore>
@@ -22,6 +24,7 @@
 #include "bulkhead/manual_clock.h"
 #include "bulkhead/pool.h"
 #include "pool/patience.h"
+#include "tests/support/stuck.h"
 #include "tests/support/sync_points.h"
 #include "tests/support/until.h"
 
@@ -31,6 +34,8 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
+using tests::Stuck;
+using tests::SyncPoints;
 using tests::until;
 
 std::string thread_name() {
@@ -58,16 +63,19 @@ auto all_at_once(Pool& pool, int n, F say) {
 // ---- how they look ----
 
 TEST(PoolThreads, EachCarriesTheNameOfThePoolAndItsNumber) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   Pool pool{{.name = "db", .threads = 3}};
   EXPECT_THAT(all_at_once(pool, 3, thread_name), UnorderedElementsAre("db-1", "db-2", "db-3"));
 }
 
 TEST(PoolThreads, ALongNameLeavesRoomForTheNumber) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   Pool pool{{.name = "analytics-reports", .threads = 1}};
   EXPECT_EQ(pool.submit([] { return thread_name(); }).get().value(), "analytics-rep-1");
 }
 
 TEST(PoolThreads, ANumberIsUsedAgainOnceItsThreadHasEnded) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   ManualClock clock;
   Pool pool{{.name = "db", .threads = 1, .keep_alive = 1s, .clock = &clock}};
   for (int round = 0; round < 3; ++round) {
@@ -80,6 +88,7 @@ TEST(PoolThreads, ANumberIsUsedAgainOnceItsThreadHasEnded) {
 }
 
 TEST(PoolThreads, RunOnlyOnTheGivenProcessors) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   cpu_set_t ours;
   CPU_ZERO(&ours);
   ASSERT_EQ(sched_getaffinity(0, sizeof ours, &ours), 0);
@@ -104,6 +113,7 @@ TEST(PoolThreads, AProcessorThatDoesNotExistIsPassedOver) {
 }
 
 TEST(PoolThreads, HaveTheStackAskedFor) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   constexpr std::size_t asked = 3 << 20;
   Pool pool{{.threads = 1, .stack_size = asked}};
   const auto size = pool.submit([] {
@@ -120,6 +130,7 @@ TEST(PoolThreads, HaveTheStackAskedFor) {
 }
 
 TEST(PoolThreads, AreAsNiceAsAskedAndNobodyElseIs) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   const auto niceness = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid))); };
   const int before = niceness();
   Pool pool{{.threads = 1, .nice = 19}};
@@ -128,6 +139,7 @@ TEST(PoolThreads, AreAsNiceAsAskedAndNobodyElseIs) {
 }
 
 TEST(PoolThreads, TheHooksRunOnEachThreadWithItsNumberAroundAllItsWork) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   std::mutex mutex;
   std::vector<std::string> log;
   const auto note = [&](const std::string& text) {
@@ -218,12 +230,107 @@ TEST(PoolThreads, WorkThatComesWhileTheLastThreadEndsIsNotLeftBehind) {
 }
 
 TEST(PoolThreads, WithoutAThreadToBeHadTheSubmitterDoesTheWork) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   Pool pool{{.threads = 2, .max_queue = 2, .stack_size = std::size_t{1} << 52}};
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(pool.submit([] { return std::this_thread::get_id(); }).get().value(),
               std::this_thread::get_id());
   EXPECT_EQ(pool.snapshot().threads, 0u);
   EXPECT_EQ(pool.snapshot().threads_started, 0u);
+}
+
+// Each of them hands its place to the next, and none may run inside the one before it.
+TEST(PoolThreads, WithoutAThreadALongQueueTakesNoMoreStackThanAShortOne) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
+  constexpr int kTasks = 2000;
+  Pool pool{{.threads = 1, .max_queue = kTasks, .stack_size = std::size_t{1} << 52}};
+  std::uintptr_t lowest = UINTPTR_MAX, highest = 0;
+  int ran = 0;
+  const auto note = [&] {
+    const auto at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+    lowest = std::min(lowest, at);
+    highest = std::max(highest, at);
+    ++ran;
+  };
+  EXPECT_TRUE(pool.submit([&] {
+                    for (int i = 0; i < kTasks; ++i) EXPECT_TRUE(pool.post(note));
+                  })
+                  .get());
+  EXPECT_EQ(ran, kTasks);
+  EXPECT_LT(highest - lowest, 16'384u) << "bytes of stack";
+}
+
+TEST(PoolThreads, WithoutAThreadWorkMayWaitForWorkThatItSubmits) {
+  if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
+  Pool pool{{.threads = 2, .stack_size = std::size_t{1} << 52}};
+  EXPECT_EQ(*pool.submit([&] { return *pool.submit([] { return 7; }).get(); }).get(), 7);
+}
+
+// A thread that comes up slowly is no reason to let work wait beside an idle one.
+TEST(PoolThreads, AnIdleThreadIsCalledWhileAnotherOneIsStillStarting) {
+  std::binary_semaphore starting{0}, start{0};
+  Pool pool{{.threads = 3, .max_queue = 4, .on_thread_start = [&](std::size_t number) {
+               if (number != 2) return;
+               starting.release();
+               start.acquire();
+             }}};
+  Stuck stuck;
+  auto first = pool.submit(stuck.work());
+  stuck.begun.acquire();
+  auto second = pool.submit([] {});  // for thread 2, but thread 1 will come to it
+  starting.acquire();
+  stuck.go.release();
+  EXPECT_TRUE(first.get());
+  EXPECT_TRUE(second.get_for(5s));
+  until([&] { return pool.snapshot().idle == 1; });
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(pool.submit([] {}).get_for(5s));
+  EXPECT_EQ(pool.snapshot().threads_started, 2u) << "and no third one is started for it";
+  start.release();
+}
+
+TEST(PoolThreads, FurtherThreadsStartWhileOneIsStillStarting) {
+  std::binary_semaphore starting{0}, start{0};
+  Pool pool{{.threads = 3, .max_queue = 4, .on_thread_start = [&](std::size_t number) {
+               if (number != 1) return;
+               starting.release();
+               start.acquire();
+             }}};
+  auto first = pool.submit([] {});
+  starting.acquire();
+  auto second = pool.submit([] {});
+  EXPECT_TRUE(first.get_for(5s)) << "by thread 2, which takes what came first";
+  EXPECT_TRUE(second.get_for(5s));
+  start.release();
+}
+
+// ---- the end ----
+
+TEST(PoolThreads, AfterAShutdownEveryTaskIsReady) {
+  SyncPoints points;
+  points.hold("worker", "task.before_settle");
+  Pool pool{{.threads = 1, .on_thread_start = [](std::size_t) { SyncPoints::name_this_thread("worker"); }}};
+  auto task = pool.submit([] { return 7; });
+  points.until_held("worker");
+  EXPECT_EQ(pool.gate().in_flight(), 0u) << "its place is free already";
+  EXPECT_FALSE(pool.shutdown(Shutdown::graceful, Clock::steady().now() + 1ms));
+  EXPECT_FALSE(task.ready());
+  points.let_go("worker");
+  EXPECT_TRUE(pool.shutdown());
+  EXPECT_TRUE(task.ready());
+}
+
+TEST(PoolThreads, AShutdownFromAContinuationDoesNotWaitForItself) {
+  Pool pool{{.threads = 2}};
+  std::binary_semaphore done{0};
+  Stuck stuck;
+  auto task = pool.submit(stuck.work());
+  stuck.begun.acquire();
+  std::move(task).then([&](auto) {
+    EXPECT_TRUE(pool.shutdown());
+    done.release();
+  });
+  stuck.go.release();
+  done.acquire();
 }
 
 // ---- work that is admitted and still waits for its thread to come up ----

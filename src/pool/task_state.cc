@@ -1,12 +1,14 @@
-#include "bulkhead/detail/task_state.h"
+#include "bulkhead/task.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 
 #include "base/futex.h"
 #include "base/text.h"
-#include "pool/core.h"
+#include "bulkhead/detail/mutex.h"
+#include "pool/pool_core.h"
 
 namespace bulkhead::detail {
 namespace {
@@ -15,7 +17,7 @@ struct Parked final : Continuation {
   Parked() {
     resume = [](Continuation& self) noexcept {
       auto& parked = static_cast<Parked&>(self);
-      parked.unblock();  // it can go on, however long it takes to wake up
+      parked.unblock();  // it is not blocked any more, even before it wakes up
       auto* word = &parked.signal;
       word->store(1, std::memory_order_release);
       base::futex_wake(word);
@@ -25,35 +27,41 @@ struct Parked final : Continuation {
     if (blocked) blocked->unblock(units);
   }
   std::atomic<std::uint32_t> signal{0};
-  Workers* blocked = nullptr;  // of the pool that this thread belongs to and waits for
-  std::uint32_t units = 0;     // that this thread holds
+  Workers* blocked = nullptr;  // set if this thread is a worker of the pool that it waits for
+  std::uint32_t units = 0;     // units that this thread holds
 };
 
 }  // namespace
 
-TaskState::TaskState(PoolCore& core, Gate& gate, TaskExtras* extras) noexcept
+TaskState::TaskState(PoolCore& core, Gate& gate, TaskExtrasPtr extras) noexcept
     : AsyncAcquire(gate, extras ? &extras->watch : nullptr, Tell::at_once),
       core_(core),
       clock_(core.clock),
-      extras_(extras) {}
+      extras_(std::move(extras)) {}
 
-TaskState::~TaskState() {
-  if (!extras_) return;
-  extras_->~TaskExtras();
-  give_block(extras_, sizeof(TaskExtras));
-}
+TaskState::~TaskState() = default;
 
 TimePoint TaskState::after(std::chrono::nanoseconds timeout) const noexcept {
   if (settled()) return no_deadline;
-  const TimePoint now = clock_.now();
-  return timeout >= no_deadline - now ? no_deadline : now + timeout;
+  return saturating_add(clock_.now(), timeout);
 }
 
 // ---- the caller's side ----
 
+void empty_task() {
+  constexpr const char* kText =
+      "bulkhead: the Task is empty: it was moved from, or its result was taken or given up";
+#if defined(__cpp_exceptions)
+  throw std::logic_error(kText);
+#else
+  std::fprintf(stderr, "%s\n", kText);
+  std::abort();
+#endif
+}
+
 bool TaskState::attach(Continuation& waiter) noexcept {
   std::uintptr_t w = word_.load(std::memory_order_acquire);
-  while (!(w & is_settled))
+  while (!(w & kSettled))
     if (word_.compare_exchange_weak(w, w | pack(&waiter), std::memory_order_acq_rel,
                                     std::memory_order_acquire))
       return true;
@@ -63,13 +71,13 @@ bool TaskState::attach(Continuation& waiter) noexcept {
 bool TaskState::detach(Continuation& waiter) noexcept {
   std::uintptr_t w = word_.load(std::memory_order_acquire);
   while (continuation(w) == &waiter)
-    if (word_.compare_exchange_weak(w, w & flags, std::memory_order_acq_rel, std::memory_order_acquire))
+    if (word_.compare_exchange_weak(w, w & kFlags, std::memory_order_acq_rel, std::memory_order_acquire))
       return true;
   return false;
 }
 
 namespace {
-// The tasks that this thread is giving up, innermost first: telling the pool may come back to them.
+// The tasks that this thread is giving up, innermost first: the pool may call back into one of them.
 struct Giving {
   explicit Giving(const TaskState& t) noexcept : task(t), outer(innermost) { innermost = this; }
   ~Giving() { innermost = outer; }
@@ -89,53 +97,53 @@ constinit thread_local const Giving* Giving::innermost = nullptr;
 }  // namespace
 
 void TaskState::give_up(Reason reason) noexcept {
-  const std::uintptr_t before = set_refused();
+  const std::uintptr_t before = set_rejected();
   if (!before) return;
   const Giving giving(*this);
-  // Until it is settled, below, the pool is there (T4).
-  refuse(numbers(reason));
+  // The pool exists until the task is settled below (T4).
+  store_rejection(numbers(reason));
   if (std::stop_source* source = stop()) source->request_stop();
-  if (before & is_running)
+  if (before & kRunning)
     abandon();
   else
-    cancel(reason);  // if it is admitted already, the worker will find it refused
+    cancel(reason);  // if it is admitted already, the worker will find it rejected
   settle(0);
 }
 
 // ---- results ----
 
-// 0: it was refused or settled before. Else what the word was, and is_refused.
-std::uintptr_t TaskState::set_refused() noexcept {
+// 0: it was rejected or settled before. Else the old word with kRejected.
+std::uintptr_t TaskState::set_rejected() noexcept {
   std::uintptr_t w = word_.load(std::memory_order_acquire);
-  while (!(w & (is_refused | is_settled)))
-    if (word_.compare_exchange_weak(w, w | is_refused, std::memory_order_acq_rel, std::memory_order_acquire))
-      return w | is_refused;
+  while (!(w & (kRejected | kSettled)))
+    if (word_.compare_exchange_weak(w, w | kRejected, std::memory_order_acq_rel, std::memory_order_acquire))
+      return w | kRejected;
   return 0;
 }
 
-// Tells whoever waits. Afterwards the task is gone, unless the caller owns it.
+// Wakes the waiting thread or calls the continuation. Afterwards the task may be destroyed, unless the caller owns it.
 void TaskState::settle(std::uintptr_t further_flags) noexcept {
   std::uintptr_t w = word_.load(std::memory_order_relaxed);
-  while (!word_.compare_exchange_weak(w, (w & flags) | is_settled | further_flags, std::memory_order_acq_rel,
+  while (!word_.compare_exchange_weak(w, (w & kFlags) | kSettled | further_flags, std::memory_order_acq_rel,
                                       std::memory_order_relaxed)) {
   }
-  const bool last = further_flags & is_finished && w & is_detached;
+  const bool last = further_flags & kFinished && w & kDetached;
   if (Continuation* then = continuation(w)) then->resume(*then);
   if (last) destroy();
 }
 
-// Refused by another thread, which may still be at it.
+// For a task that another thread has rejected, and may still be settling.
 void TaskState::finish() noexcept {
   if (!Giving::up(*this))
     while (!settled()) StdPlatform::pause();
-  if (word_.fetch_or(is_finished, std::memory_order_acq_rel) & is_detached) destroy();
+  if (word_.fetch_or(kFinished, std::memory_order_acq_rel) & kDetached) destroy();
 }
 
-// Refused by the pool itself.
+// The pool rejects the task.
 void TaskState::reject(const Rejection& rejection) noexcept {
-  if (!set_refused()) return finish();
-  refuse(rejection);
-  settle(is_finished);
+  if (!set_rejected()) return finish();
+  store_rejection(rejection);
+  settle(kFinished);
 }
 
 Rejection TaskState::numbers(Reason reason) const noexcept {
@@ -152,7 +160,7 @@ void TaskState::on_decided() noexcept {
   core_.workers->add(*this);
 }
 
-// What the release admits goes on right here.
+// Releases the permit; a task that it admits runs on this thread.
 void TaskState::hand_over() noexcept {
   const Workers::HandingOver handing_over;
   if (AsyncAcquire* heir = hand_on())
@@ -163,56 +171,61 @@ void TaskState::hand_over() noexcept {
 
 void TaskState::execute() noexcept {
   PoolCore& core = core_;
-  // Let go by its owner, and nothing watches it: nobody else decides about it any more.
-  if (!extras_ && word_.load(std::memory_order_acquire) == is_detached) {
+  // Detached and not watched: no other thread can decide about it.
+  if (!extras_ && word_.load(std::memory_order_acquire) == kDetached) {
     if (!run_watched(core)) permit_.fail();
     hand_over();
     return destroy();
   }
-  const bool wanted = !(word_.fetch_or(is_running, std::memory_order_acq_rel) & is_refused);
+  const bool wanted = !(word_.fetch_or(kRunning, std::memory_order_acq_rel) & kRejected);
   if (wanted && !run_watched(core)) permit_.fail();
   const auto end = [&] {
-    std::lock_guard lock(core.mutex);
+    detail::MutexLock lock(core.mutex);
     ended_ = true;
     if (!std::exchange(abandoned_, false)) return;
-    std::erase_if(core.abandoned, [this](const auto& a) { return a.task == this; });
-    if (unspent_) --core.abandoned_total;  // it was refused just before it would have begun
+    unlist();
+    --core.abandoned;
+    if (unspent_) --core.abandoned_total;  // it was rejected just before it began
   };
-  if (refused()) end();  // before its thread is shown as free
-  hand_over();           // the slot first, so that whoever learns of the result finds it free
+  if (rejected()) end();  // before its thread counts as free
+  Workers::Settling settling;
+  hand_over();  // before the result is visible, so that a caller that has the result finds the thread free
+  StdPlatform::point("task.before_settle");
   std::uintptr_t w = word_.load(std::memory_order_acquire);
-  while (!(w & is_refused)) {
-    if (!word_.compare_exchange_weak(w, (w & flags) | is_settled | is_finished, std::memory_order_acq_rel,
+  while (!(w & kRejected)) {
+    if (!word_.compare_exchange_weak(w, (w & kFlags) | kSettled | kFinished, std::memory_order_acq_rel,
                                      std::memory_order_acquire))
       continue;
+    settling.over();
     if (Continuation* then = continuation(w)) then->resume(*then);
-    if (w & is_detached) destroy();
+    if (w & kDetached) destroy();
     return;
   }
   discard();
   end();
   finish();
+  settling.over();
 }
 
 struct TaskState::Overrun final : Alarm {
   explicit Overrun(TaskState& t) : task(t) {}
   bool expire() noexcept override {
-    if (!task.set_refused()) return false;
+    if (!task.set_rejected()) return false;
     firing.store(true, std::memory_order_relaxed);
     return true;
   }
   void expired() noexcept override {
     TaskState& t = task;
-    t.refuse(t.numbers(Reason::timeout));
+    t.store_rejection(t.numbers(Reason::execution_timeout));
     t.abandon();
     if (std::stop_source* source = t.stop()) source->request_stop();
-    t.settle(0);  // the worker waits for this before it lets go of the task, and so of this alarm
+    t.settle(0);  // the worker waits for this before it destroys the alarm
   }
   TaskState& task;
   std::atomic<bool> firing{false};
 };
 
-// Runs the work with everything around it that was asked for; most work asks for nothing.
+// Runs the work with its context, stop_token and time limit. Most work has none of them.
 bool TaskState::run_watched(PoolCore& core) noexcept {
   std::stop_source* const source = stop();
   if (!extras_ && !source) return call();
@@ -234,41 +247,62 @@ bool TaskState::run_watched(PoolCore& core) noexcept {
   }
   bool stop_now = false;
   if (source) {
-    std::lock_guard lock(core.mutex);
-    core.stoppable.push_back(this);
+    detail::MutexLock lock(core.mutex);
+    stoppable_ = true;
+    if (!abandoned_) enlist();  // the caller may have given up just now
     stop_now = core.stopping;
   }
   if (stop_now) source->request_stop();
   const bool has_context = extras_ && extras_->context;
   if (has_context && core.context.enter) core.context.enter(extras_->context);
-  // Its stop_token may have fired between its admission and here.
-  const bool succeeded = refused() || call();
+  // Its stop_token may have fired since its admission.
+  const bool succeeded = rejected() || call();
   if (has_context && core.context.leave) core.context.leave(extras_->context);
   if (source) {
-    std::lock_guard lock(core.mutex);
-    std::erase(core.stoppable, this);
+    detail::MutexLock lock(core.mutex);
+    stoppable_ = false;
+    if (!abandoned_) unlist();
   }
   if (overrun) {
     core.clock.deadlines().disarm(*overrun);
-    // The alarm is on this stack: if it fires, it must be through.
+    // The alarm is on this stack: if it has fired, wait until it is done.
     while (overrun->firing.load(std::memory_order_acquire) && !settled()) StdPlatform::pause();
   }
   return succeeded;
 }
 
 void TaskState::abandon() noexcept {
-  std::lock_guard lock(core_.mutex);
+  detail::MutexLock lock(core_.mutex);
   if (ended_) return;
+  if (!stoppable_) enlist();
   abandoned_ = true;
-  core_.abandoned.push_back({this, clock_.now()});
+  since = clock_.now().time_since_epoch().count();
+  ++core_.abandoned;
   ++core_.abandoned_total;
+}
+
+void TaskState::enlist() noexcept {
+  core_.mutex.assert_held();
+  prev = nullptr;
+  next = core_.running;
+  if (next) next->prev = this;
+  core_.running = this;
+}
+
+void TaskState::unlist() noexcept {
+  core_.mutex.assert_held();
+  if (prev)
+    prev->next = next;
+  else
+    core_.running = static_cast<TaskState*>(next);
+  if (next) next->prev = prev;
 }
 
 // ---- self-deadlock ----
 
-// In a debug build: a worker, which holds `units`, waits for a task of its own pool. That is allowed as long as
-// other threads of the pool can come to it; when those that do not wait so are too few for it, none ever will. Gives
-// the workers if this is one of them, which also means that the pool is there: a Task may outlive it.
+// In a debug build: a worker, which holds `units`, waits for a task of its own pool. That works as long as another thread
+// can run the task. If too few threads of the pool do not wait in this way, none ever will, and this aborts. Returns the
+// workers if the calling thread is one of them; then the pool exists (a Task may outlive it).
 Workers* TaskState::block_self([[maybe_unused]] std::uint32_t& units) const noexcept {
 #if !defined(NDEBUG)
   Workers* own = Workers::of_this_thread(core_);
@@ -276,7 +310,7 @@ Workers* TaskState::block_self([[maybe_unused]] std::uint32_t& units) const noex
   const TaskState* const mine = Workers::running_on_this_thread();
   units = mine ? mine->permit_.cost() : 0;
   const std::uint32_t blocked = own->block(units), threads = gate().snapshot().max_concurrent;
-  if (word_.load() & (is_running | is_refused) || blocked + cost <= threads) return own;
+  if (word_.load() & (kRunning | kRejected) || blocked + cost <= threads) return own;
   const std::string text = base::join(
       {"bulkhead \"", gate().name(), "\": self-deadlock: ", std::to_string(blocked), " of ",
        std::to_string(threads), " threads of the pool wait for work that is queued behind them and needs ",
@@ -292,7 +326,7 @@ bool TaskState::wait_until(TimePoint until) noexcept {
   if (settled()) return true;
   Parked parked;
   if (until == no_deadline)
-    parked.blocked = block_self(parked.units);  // one that gives up in time is no deadlock
+    parked.blocked = block_self(parked.units);  // a wait with a time limit is no deadlock
   if (!attach(parked)) {
     parked.unblock();
     return true;
@@ -303,7 +337,7 @@ bool TaskState::wait_until(TimePoint until) noexcept {
         parked.unblock();
         return false;
       }
-      until = no_deadline;  // settled just now, and the word is on its way
+      until = no_deadline;  // it is being settled; the signal is about to be set
     }
     clock_.wait(parked.signal, 0, until);
   }

@@ -2,6 +2,7 @@
 // more, is dropped, or outlives its caller.
 #include "bulkhead/task.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -236,7 +237,7 @@ TEST(Task, AFallbackAnswersForWorkThatRunsTooLong) {
   stuck.begun.acquire();
   until([&] { return clock.next_alarm() != no_deadline; });
   clock.advance(1ms);
-  EXPECT_EQ(task.get().value(), -static_cast<int>(Reason::timeout));
+  EXPECT_EQ(task.get().value(), -static_cast<int>(Reason::execution_timeout));
   stuck.go.release();
 }
 
@@ -275,6 +276,31 @@ TEST(Task, CostlyWorkTakesSeveralThreadsWorthOfThePool) {
   big.go.release();
   EXPECT_EQ(third.get().value(), 3);
   EXPECT_EQ(pool.submit([] {}, {.cost = 4}).get().error().reason, Reason::concurrency_limit);
+}
+
+TEST(Task, AnEmptyOneSaysSoInsteadOfCrashing) {
+  const auto refused = [](const auto& use) {
+    try {
+      use();
+      ADD_FAILURE() << "accepted";
+    } catch (const std::logic_error& e) {
+      EXPECT_THAT(e.what(), testing::HasSubstr("Task is empty"));
+    }
+  };
+  Pool pool{{.threads = 1}};
+  Task<int> task = pool.submit([] { return 1; });
+  EXPECT_EQ(*task.get(), 1);
+  EXPECT_FALSE(task.valid());
+  EXPECT_FALSE(task.ready());
+  refused([&] { static_cast<void>(task.get()); });
+  refused([&] { static_cast<void>(task.get_for(1s)); });
+  refused([&] { static_cast<void>(task.get_until(no_deadline)); });
+  refused([&] { task.wait_for(1s); });
+  refused([&] { std::move(task).then([](Task<int>) {}); });
+  refused([&] { static_cast<void>(std::move(task).operator co_await().await_ready()); });
+  refused([&] { static_cast<void>(task.settled().await_ready()); });
+  task.cancel();
+  task.detach();
 }
 
 }  // namespace

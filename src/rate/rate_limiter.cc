@@ -3,28 +3,28 @@
 #include <utility>
 
 #include "base/text.h"
-#include "rate/core.h"
+#include "rate/rate_core.h"
 
 namespace bulkhead {
 namespace {
 
 RateLimiterOptions checked(RateLimiterOptions o) {
-  const auto refuse = [&](std::string_view setting, std::string_view problem) {
+  const auto reject = [&](std::string_view setting, std::string_view problem) {
     base::throw_invalid(base::join({"bulkhead \"", o.name, "\": rate limit ", setting, " ", problem}));
   };
-  if (o.rate < 1) refuse("rate", "= 0 is out of range: give 1 or more");
+  if (o.rate < 1) reject("rate", "= 0 is out of range: give 1 or more");
   if (o.per < std::chrono::microseconds(1) || o.per > std::chrono::hours(24 * 31))
-    refuse("per",
+    reject("per",
            base::join({"= ", std::to_string(o.per.count()), " ns is out of range: give 1 us to 31 days"}));
   if (o.per / o.rate > std::chrono::hours(24))
-    refuse("rate", base::join({"= ", std::to_string(o.rate), " is less than one a day: give a shorter per"}));
-  if (o.per.count() < static_cast<std::int64_t>(o.rate / 2))
-    refuse("rate", base::join({"= ", std::to_string(o.rate), " in ", std::to_string(o.per.count()),
-                               " ns is too fast: give at most 2 per nanosecond"}));
+    reject("rate", base::join({"= ", std::to_string(o.rate), " is less than one a day: give a shorter per"}));
+  if (o.rate / 5 > o.per.count())
+    reject("rate", base::join({"= ", std::to_string(o.rate), " in ", std::to_string(o.per.count()),
+                               " ns is too fast: give at most 5 per nanosecond"}));
   if (o.burst == 0) o.burst = o.rate;
   const double days = static_cast<double>(o.burst) * static_cast<double>(o.per.count()) / o.rate / 86.4e12;
   if (days > 365)
-    refuse("burst",
+    reject("burst",
            base::join({"= ", std::to_string(o.burst), " would take ", std::to_string(static_cast<long>(days)),
                        " days to fill: give what fills within 365"}));
   return o;
@@ -41,14 +41,14 @@ RateLimiter::Token RateLimiter::take(std::uint32_t cost, TimePoint now) noexcept
   std::int64_t wait = 0;
   return core_->take(cost, 0, now, wait);
 }
-RateRefusal RateLimiter::refusal(Token token) noexcept {
+RateRejection RateLimiter::rejection(Token token) noexcept {
   if (token.mark == RateLimiterCore::kNever) return {.never = true};
   return {.retry_after = rate::ns_of(static_cast<std::int64_t>(token.mark))};
 }
 RateLimiter::Taken RateLimiter::reserve(const ReserveOptions& options, TimePoint now) noexcept {
   std::int64_t wait = 0;
   const Token token = core_->take(options.cost, rate::ticks_of(options.max_wait), now, wait);
-  if (token.charge == 0) return Taken(std::unexpect, refusal(token));
+  if (token.charge == 0) return Taken(unexpect, rejection(token));
   return RateTicket{
       .at = wait > 0 ? now + rate::ns_of(wait) : now, .charge = token.charge, .mark = token.mark};
 }
@@ -61,8 +61,8 @@ void RateLimiter::update(const RateLimiterOptions& options, TimePoint now) {
 }
 RateLimiterSnapshot RateLimiter::snapshot(TimePoint now) const noexcept { return core_->snapshot(now); }
 
-Rejection RateLimiter::rejection(const RateRefusal& refusal) const noexcept {
-  return {.reason = Reason::rate_limit, .name = name(), .retry_after = refusal.retry_after};
+Rejection RateLimiter::rejection(const RateRejection& why) const noexcept {
+  return {.reason = Reason::rate_limit, .name = core_->name(), .retry_after = why.retry_after};
 }
 std::string_view RateLimiter::name() const noexcept { return core_->name(); }
 

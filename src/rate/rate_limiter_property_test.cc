@@ -55,6 +55,11 @@ struct Model {
     tokens = std::min(burst, tokens + static_cast<double>(now - looked) / interval);
     looked = now;
   }
+  void update(std::uint32_t rate, std::uint32_t b) {
+    tokens = std::min(tokens, static_cast<double>(b));
+    burst = b;
+    set_rate(rate);
+  }
   double wait(double cost) const { return (cost - tokens) * interval; }
 };
 
@@ -64,13 +69,15 @@ void check(const std::vector<Command>& commands, std::uint32_t rate, std::uint32
   Model model(rate, burst);
   const TimePoint start = clock.now();
   RateTicket last;
-  bool last_is_last = false;
+  Model without = model;  // what there would be if the last call had never come
+  int updates = 0;        // since
   for (const Command& c : commands) {
     std::ostringstream text;
     text << c;
     RC_LOG(text.str());
     const std::int64_t now = (clock.now() - start).count();
     model.look(now);
+    without.look(now);
     switch (c.what) {
       case Do::take:
       case Do::reserve: {
@@ -87,9 +94,10 @@ void check(const std::vector<Command>& commands, std::uint32_t rate, std::uint32
         RC_ASSERT(std::abs(got - wait) <= 2);  // whole nanoseconds, and the model's own rounding
         if (taken) {
           RC_ASSERT(wait <= static_cast<double>(most.count()) + 2);
+          without = model;
+          updates = 0;
           model.tokens -= c.n;
           last = *taken;
-          last_is_last = true;
         } else {
           RC_ASSERT(wait >= static_cast<double>(most.count()) - 2);
         }
@@ -99,23 +107,18 @@ void check(const std::vector<Command>& commands, std::uint32_t rate, std::uint32
         clock.advance(nanoseconds(c.ns));
         break;
       case Do::cancel_last: {
-        const auto charge = static_cast<double>(last.charge);
-        if (limiter.cancel(last)) {
-          RC_ASSERT(last_is_last);
-          model.tokens = std::min(model.burst, model.tokens + charge / (model.interval * 64));
-        }
-        last_is_last = false;
+        const bool undone = last.charge != 0 && updates <= 1;
+        RC_ASSERT(limiter.cancel(last) == undone);
+        if (undone) model = without;
         break;
       }
       case Do::update:
+        updates += c.n * 7 != rate || 1 + c.n % 5 != burst;
         rate = c.n * 7;
         burst = 1 + c.n % 5;
-        model.tokens = std::min(model.tokens, static_cast<double>(burst));
-        model.burst = burst;
-        model.set_rate(rate);
+        model.update(rate, burst);
+        without.update(rate, burst);
         limiter.update({.rate = rate, .burst = burst});
-        last_is_last = false;
-        last.charge = 0;
         break;
     }
     model.look((clock.now() - start).count());

@@ -5,10 +5,12 @@
 #include <new>
 #include <utility>
 
+#include "base/sync_point.h"
+
 namespace bulkhead::registry {
 namespace {
 
-constexpr std::size_t kFirstSlots = 16;
+constexpr std::size_t kFirstSlots = 4;
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15, kOther = 0xd6e8feb86659fd93;
 
 std::uint64_t folded_product(std::uint64_t a, std::uint64_t b) noexcept {
@@ -51,13 +53,26 @@ bool Node::held() const noexcept {
   return std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.use_count() > 1; });
 }
 
-NameTable::NameTable(std::uint64_t seed)
-    : seed_(seed), secret_(folded_product(seed ^ kOdd, kOther)), slots_(new Slots(kFirstSlots)) {}
+NameTable::NameTable(std::uint64_t seed) : seed_(seed), secret_(folded_product(seed ^ kOdd, kOther)) {}
 
 NameTable::~NameTable() {
-  std::vector<std::unique_ptr<Node>> nodes;
-  for_each([&](Node& node) { nodes.emplace_back(&node); });
-  delete slots_.load(std::memory_order_relaxed);
+  for (Node* first : {lasting_, on_demand_})
+    while (first) delete std::exchange(first, first->older);
+  for (Shard& shard : shards_)
+    if (Slots* const slots = shard.slots.load(std::memory_order_relaxed); slots != &none()) delete slots;
+}
+
+NameTable::Slots& NameTable::none() {
+  static Slots empty(1);  // never written
+  return empty;
+}
+
+std::size_t NameTable::slots() const noexcept {
+  std::size_t n = 0;
+  for (const Shard& shard : shards_)
+    if (const Slots* const slots = shard.slots.load(std::memory_order_relaxed); slots != &none())
+      n += slots->mask + 1;
+  return n;
 }
 
 // Names come from strangers: the seed, which they do not know, keeps them from meeting in one slot. Each word is mixed with
@@ -90,7 +105,7 @@ std::uint64_t NameTable::hash(std::string_view name) const noexcept {
 NameTable::Found NameTable::find(std::string_view name) const noexcept {
   const std::uint64_t wanted = hash(name);
   // Sequentially consistent, as are the loads of slots: see Readers, R1. (On x86 they are plain loads.)
-  const Slots& slots = *slots_.load();
+  const Slots& slots = *shard_of(wanted).slots.load();
   for (std::size_t i = wanted & slots.mask;; i = (i + 1) & slots.mask) {
     const std::uintptr_t word = slots.at[i].load();
     if (word == kEmpty) return {};
@@ -107,29 +122,36 @@ bool NameTable::put(Slots& slots, const Node& node) noexcept {
 
 Node& NameTable::insert(std::unique_ptr<Node> node) {
   node->hash = hash(node->name);
-  make_room();
-  used_ += put(*slots_.load(std::memory_order_relaxed), *node);
+  Shard& shard = shard_of(node->hash);
+  make_room(shard);
+  shard.used += put(*shard.slots.load(std::memory_order_relaxed), *node);
+  ++shard.size;
   ++size_;
+  link(*node);
   return *node.release();
 }
 
-// A table in which one more fits (T2), without those that are gone.
-void NameTable::make_room() {
-  Slots* const old = slots_.load(std::memory_order_relaxed);
-  if (used_ + 1 <= (old->mask + 1) / 2) return;
+// Slots in which one more fits (T2), without those that are gone.
+void NameTable::make_room(Shard& shard) {
+  Slots* const old = shard.slots.load(std::memory_order_relaxed);
+  if (shard.used + 1 <= (old->mask + 1) / 2) return;
   std::size_t n = kFirstSlots;
-  while (n < 4 * (size_ + 1)) n *= 2;
+  while (n < 4 * (shard.size + 1)) n *= 2;
   auto fresh = std::make_unique<Slots>(n);
   for (std::size_t i = 0; i <= old->mask; ++i)
-    if (Node* const node = node_of(old->at[i].load(std::memory_order_relaxed))) put(*fresh, *node);
-  used_ = size_;
-  slots_.store(fresh.release());
+    if (Node* const node = node_of(old->at[i].load(std::memory_order_relaxed))) {
+      base::sync_point("registry.step");
+      put(*fresh, *node);
+    }
+  shard.used = shard.size;
+  shard.slots.store(fresh.release());
+  if (old == &none()) return;
   readers_.wait();
   delete old;
 }
 
 NameTable::Slot& NameTable::slot_of(const Node& node) const noexcept {
-  const Slots& slots = *slots_.load(std::memory_order_relaxed);
+  const Slots& slots = *shard_of(node.hash).slots.load(std::memory_order_relaxed);
   std::size_t i = node.hash & slots.mask;
   while (node_of(slots.at[i].load(std::memory_order_relaxed)) != &node) i = (i + 1) & slots.mask;
   return slots.at[i];
@@ -140,8 +162,57 @@ void NameTable::unpark(Node& node) noexcept { slot_of(node).store(word_of(node))
 
 std::unique_ptr<Node> NameTable::take(Node& node) noexcept {
   slot_of(node).store(kGone);
+  --shard_of(node.hash).size;
   --size_;
+  unlink(node);
   return std::unique_ptr<Node>(&node);
+}
+
+// ---- lists and walks ----
+
+void NameTable::link(Node& node) noexcept {
+  Node*& first = node.on_demand ? on_demand_ : lasting_;
+  node.newer = nullptr;
+  node.older = first;
+  if (first) first->newer = &node;
+  first = &node;
+}
+
+void NameTable::unlink(Node& node) noexcept {
+  for (Walk* walk = walks_; walk; walk = walk->outer_)
+    for (Node** at : {&walk->lasting_, &walk->on_demand_})
+      if (*at == &node) *at = node.older;
+  Node*& first = node.on_demand ? on_demand_ : lasting_;
+  if (node.newer)
+    node.newer->older = node.older;
+  else
+    first = node.older;
+  if (node.older) node.older->newer = node.newer;
+}
+
+void NameTable::make_lasting(Node& node) noexcept {
+  unlink(node);
+  node.on_demand = false;
+  link(node);
+}
+
+NameTable::Walk::Walk(NameTable& table, Which which) noexcept
+    : table_(table),
+      lasting_(table.lasting_),
+      on_demand_(which == Which::all ? table.on_demand_ : nullptr),
+      outer_(std::exchange(table.walks_, this)) {}
+
+NameTable::Walk::~Walk() {
+  Walk** at = &table_.walks_;
+  while (*at != this) at = &(*at)->outer_;
+  *at = outer_;
+}
+
+Node* NameTable::Walk::next() noexcept {
+  Node*& at = lasting_ ? lasting_ : on_demand_;
+  if (!at) return nullptr;
+  base::sync_point("registry.step");
+  return std::exchange(at, at->older);
 }
 
 }  // namespace bulkhead::registry

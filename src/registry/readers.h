@@ -1,27 +1,28 @@
-// readers.h - lets one writer find out that nobody looks any more at what it has taken away.
+// readers.h - lets one writer wait until no reader uses what it has removed.
 //
 //   { const Readers::Stay stay(readers);  look at what shared pointers lead to; }     // any thread
 //   take the pointer away;  readers.wait();  destroy what it led to;                  // one writer at a time
 //
-// A stay is over within a look-up. Who needs what it found for longer marks it before it leaves; the writer does not
-// wait for that, it asks marked() and keeps what is.
+// A stay ends within a look-up. A reader that needs an object for longer marks it before the stay ends. The writer does
+// not wait for marks: it calls marked() and keeps the marked objects.
 //
 // Invariants
 //   R1 A stay raises one counter before it loads the first shared pointer, and lowers the same one after its
 //      last look. The writer stores to the pointer, passes the barrier in wait(), then loads the counters: either the
 //      writer sees the raise, or the stay sees the store. (Without membarrier() all four are sequentially consistent.)
-//   R2 Seen at 0 once after the store, a counter hides nobody who could have loaded the old pointer. wait()
-//      sees each of them at 0 once.
-//   R3 The counters come in two sets. Newcomers use the current one, wait() waits for the other one, exchanges
-//      them and waits again. So it waits for those who came before, not for those who keep coming.
+//   R2 If a counter is 0 once after the store, no reader that it counts can have loaded the old pointer. wait() sees each
+//      counter at 0 once.
+//   R3 There are two sets of counters. New readers use the current one; wait() waits for the other one, exchanges
+//      them and waits again. So it waits for earlier readers only, not for a stream of new ones.
 //   R4 A stay contains no stay of the same thread, and no code of others.
 //   R5 A stripe but the last has one thread, which alone sets its marks; any thread may clear one. A mark is set inside a
-//      stay: so after wait() the writer sees the marks of all who found what it has taken away.
+//      stay: so after wait() the writer sees the marks of all readers that have found what it has removed.
 //
 // Cost: a thread with a stripe of its own enters and leaves by plain stores; those beyond the first 64 by atomic
 // additions, and they have no marks. A reader that loses its core delays the writer, never another reader.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -74,7 +75,7 @@ class Readers {
     Mark* mark(const void* what) const noexcept {
       if (!owned_) return nullptr;
       for (Mark& mark : stripe_.marks) {
-        // Acquire and release: another thread may have cleared it; who sees the new one knows of the old one's end.
+        // Acquire and release: another thread may have cleared it; a thread that sees the new mark also sees that the old one ended.
         if (mark.load(std::memory_order_acquire)) continue;
         mark.store(what, std::memory_order_release);
         return &mark;
@@ -98,14 +99,21 @@ class Readers {
     }
   }
 
-  // Of what was taken away before the last wait(): all that is still needed. Of the rest, some.
+  // Of what was taken away before the last wait(): all that is still needed. Of the rest, some. Sorted.
   std::vector<const void*> marked() const {
     std::vector<const void*> all;
+    all.reserve((base::kThreadSlots + 1) * kMarks);
+    marked(all);
+    return all;
+  }
+  // The same into a vector that marked() gave: no allocation.
+  void marked(std::vector<const void*>& all) const noexcept {
+    all.clear();
     for (const Stripe& stripe : stripes_)
       for (const Mark& mark : stripe.marks)
-        // Acquire: what is not marked any more, nobody does anything with any more.
+        // Acquire: an object that is no longer marked is no longer used.
         if (const void* const what = mark.load(std::memory_order_acquire)) all.push_back(what);
-    return all;
+    std::sort(all.begin(), all.end());
   }
 
  private:

@@ -125,7 +125,7 @@ RC_GTEST_PROP(RegistryProperty, TenantsAreBoundedAndNoCallIsForgotten, ()) {
                            .idle_after = 10s});
   std::map<std::string, std::shared_ptr<Bulkhead>> held;
   std::map<std::string, std::vector<Call>> running;
-  std::uint64_t calls = 0, refused = 0;
+  std::uint64_t calls = 0, rejected = 0;
   const std::size_t steps = *rc::gen::inRange<std::size_t>(1, 150);
   for (std::size_t i = 0; i < steps; ++i) {
     const std::string id = "i" + std::to_string(*rc::gen::inRange(0, 12));
@@ -135,7 +135,7 @@ RC_GTEST_PROP(RegistryProperty, TenantsAreBoundedAndNoCallIsForgotten, ()) {
         const auto own = registry.tenant("t", id);
         if (!own) {
           RC_ASSERT(!overflow);
-          ++refused;
+          ++rejected;
           break;
         }
         const bool shared = (*own)->name() == "t/*";
@@ -163,7 +163,7 @@ RC_GTEST_PROP(RegistryProperty, TenantsAreBoundedAndNoCallIsForgotten, ()) {
     const auto& t = s.tenants.at(0);
     RC_ASSERT(t.live <= bound);
     RC_ASSERT(t.created - t.retired == t.live);
-    RC_ASSERT(t.refused == refused);
+    RC_ASSERT(t.rejected == rejected);
     RC_ASSERT(s.bulkheads.size() == t.live + (overflow ? 1 : 0));
     std::uint64_t counted = t.other ? t.other->gate.admitted : 0;
     for (const auto& entry : s.bulkheads) counted += entry.now.gate.admitted;

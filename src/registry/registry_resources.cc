@@ -1,6 +1,7 @@
 #include <utility>
 
-#include "registry/core.h"
+#include "bulkhead/detail/mutex.h"
+#include "registry/registry_core.h"
 
 namespace bulkhead {
 
@@ -10,7 +11,7 @@ Attached Registry::attach(ResourceSource source) {  // NOLINT(performance-unnece
   if (!source.snapshot)
     registry::invalid("pool", source.name, "has no snapshot: give a function that makes one");
   registry::Resources& all = *core_->resources;
-  const std::lock_guard lock(all.mutex);
+  const detail::MutexLock lock(all.mutex);
   std::string name = source.name;
   if (!all.sources.try_emplace(name, std::move(source)).second)
     registry::invalid("pool", name, "another pool of that name is attached: give one of them another name");
@@ -22,13 +23,13 @@ Attached::Attached(std::shared_ptr<registry::Resources> all, std::string name) n
 
 void Attached::detach() noexcept {
   if (const auto all = std::exchange(all_, nullptr)) {
-    const std::lock_guard lock(all->mutex);
+    const detail::MutexLock lock(all->mutex);
     all->sources.erase(name_);
   }
 }
 
 std::vector<RegistrySnapshot::Resource> registry::Resources::snapshot() const {
-  const std::lock_guard lock(mutex);
+  const detail::MutexLock lock(mutex);
   std::vector<RegistrySnapshot::Resource> told;
   told.reserve(sources.size());
   for (const auto& [name, source] : sources) told.push_back({name, source.kind, source.snapshot()});

@@ -1,10 +1,12 @@
 #include "bulkhead/registry_snapshot.h"
 
 #include <algorithm>
-#include <mutex>
+#include <iterator>
+#include <unordered_map>
 #include <utility>
 
-#include "registry/core.h"
+#include "bulkhead/detail/mutex.h"
+#include "registry/registry_core.h"
 
 namespace bulkhead {
 
@@ -17,40 +19,138 @@ const RegistrySnapshot::Entry* RegistrySnapshot::find(std::string_view name) con
   return at != bulkheads.end() && at->name == name ? &*at : nullptr;
 }
 
-// What there is, and what the retired left behind, is of one instant: nobody is missing and nobody counted twice.
-// The bulkheads are then looked at without that lock; no change of settings comes in between.
-RegistrySnapshot Registry::snapshot() const {
-  const Core& core = *core_;
-  const std::lock_guard settings(core.settings);
+void RegistrySnapshot::Sum::add(const Entry& entry) {
+  registry::fold(now, entry.now);
+  registry::fold_state(now, entry.now);
+  ++members;
+  configured += entry.configured.max_concurrent;
+  criticality = std::min(criticality, entry.criticality);
+  if (entry.now.breaker) ++breakers[static_cast<std::size_t>(entry.now.breaker->state)];
+}
+
+registry::Told Registry::Core::told_of(const Node& node) {
+  return {.name = node.name,
+          .type = node.type,
+          .group = node.group,
+          .tenants = node.tenants ? node.tenants->name : "",
+          .tenant_id = node.tenant_id,
+          .criticality = node.criticality,
+          .bulkhead = node.bulkhead};
+}
+
+namespace {
+
+RegistrySnapshot::Entry entry_of(registry::Told told) {
+  RegistrySnapshot::Entry entry;
+  entry.name = std::move(told.name);
+  entry.type = std::move(told.type);
+  entry.group = std::move(told.group);
+  entry.tenants = std::move(told.tenants);
+  entry.tenant_id = std::move(told.tenant_id);
+  entry.criticality = told.criticality;
+  entry.bulkhead = std::move(told.bulkhead);
+  entry.configured = entry.bulkhead->options();
+  entry.now = entry.bulkhead->snapshot();
+  return entry;
+}
+
+}  // namespace
+
+std::optional<RegistrySnapshot::Entry> Registry::look(std::string_view name) const {
+  std::optional<registry::Told> told;
+  {
+    const detail::MutexLock lock(core_->mutex);
+    if (const Node* const node = core_->find(name)) told = Core::told_of(*node);
+  }
+  if (!core_->complete) {
+    if (!told) return std::nullopt;
+    return entry_of(*std::move(told));
+  }
+  RegistrySnapshot one;
+  if (told) one.bulkheads.push_back(entry_of(*std::move(told)));
+  core_->complete(one);
+  const RegistrySnapshot::Entry* const found = one.find(name);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+// The live bulkheads and the counts of retired ones add up: none is missing or counted twice (K5). The walk holds the lock
+// for one batch at a time and reads the bulkheads without it. Settings do not change meanwhile.
+RegistrySnapshot Registry::snapshot(const SnapshotOptions& options) const {
+  RegistrySnapshot s = core_->snapshot(options);
+  if (core_->complete) core_->complete(s);
+  return s;
+}
+
+RegistrySnapshot Registry::Core::snapshot(const SnapshotOptions& options) const {
+  const Core& core = *this;
+  const detail::MutexLock unchanged(core.settings);
   RegistrySnapshot s;
   s.taken = core.clock.now();
-  std::vector<std::shared_ptr<Group>> groups;
-  {
-    const std::lock_guard lock(core.mutex);
-    s.revision = revision();
-    std::vector<const Node*> nodes;  // sorted as such: an entry is several kilobytes
-    core.table.for_each([&](const Node& node) { nodes.push_back(&node); });
-    std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->name < b->name; });
-    s.bulkheads.reserve(nodes.size());
-    for (const Node* const node : nodes) {
-      if (node->set) s.tenants.push_back(node->set->snapshot());
-      if (!node->bulkhead) continue;
-      RegistrySnapshot::Entry& entry = s.bulkheads.emplace_back();
-      entry.name = node->name;
-      entry.type = node->type;
-      entry.group = node->group;
-      entry.tenants = node->tenants ? node->tenants->name : "";
-      entry.tenant_id = node->tenant_id;
-      entry.criticality = node->criticality;
-      entry.bulkhead = node->bulkhead;
+  s.revision = core.revision.load(std::memory_order_relaxed);
+  std::vector<registry::Told> listed, lost, to_add, batch;  // a large one would grow under the lock
+  struct Watch {  // tells retirements that a snapshot is being taken
+    Watch(const Core& its_core, std::vector<registry::Told>& to) : core(its_core) {
+      const detail::MutexLock lock(core.mutex);
+      ++core.walks;
+      core.missed = &to;
     }
-    for (const auto& [name, group] : core.groups) groups.push_back(group);
+    ~Watch() {
+      const detail::MutexLock lock(core.mutex);
+      core.missed = nullptr;
+    }
+    const Core& core;
+  };
+  std::unordered_map<std::string, std::size_t> sets;  // those that are added up, in s.tenants
+  const auto add_up = [&](std::vector<registry::Told>& some) {
+    for (registry::Told& told : some) {
+      RegistrySnapshot::Tenants& tenants = s.tenants[sets.find(told.tenants)->second];
+      if (!tenants.sum) tenants.sum = RegistrySnapshot::Sum{};
+      tenants.sum->add(entry_of(std::move(told)));
+    }
+    some.clear();
+  };
+  {
+    const Watch watch(core, lost);
+    core.walk(
+        Core::Which::all,
+        [&](Node& node) {
+          core.mutex.assert_held();
+          node.walked = core.walks;
+          if (node.set) {  // comes before its tenants, which are in the other list
+            node.set->walked = core.walks;
+            if (node.set->size > options.list_tenants) sets.emplace(node.set->name, s.tenants.size());
+            s.tenants.push_back(node.set->snapshot());
+          }
+          if (!node.bulkhead) return;
+          const bool summed = node.on_demand && sets.contains(node.tenants->name);
+          if (summed && !options.add_up) return;
+          (summed ? to_add : batch).push_back(Core::told_of(node));
+        },
+        [&] {
+          add_up(to_add);
+          listed.insert(listed.end(), std::make_move_iterator(batch.begin()),
+                        std::make_move_iterator(batch.end()));
+          batch.clear();
+        });
   }
-  for (RegistrySnapshot::Entry& entry : s.bulkheads) {
-    entry.configured = entry.bulkhead->options();
-    entry.now = entry.bulkhead->snapshot();
+  for (registry::Told& told : lost) {
+    const bool summed = sets.contains(told.tenants);
+    if (summed && !options.add_up) continue;
+    (summed ? to_add : listed).push_back(std::move(told));
   }
-  for (const auto& group : groups) s.groups.push_back(group->snapshot());
+  add_up(to_add);
+  const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
+  std::sort(listed.begin(), listed.end(), by_name);  // as such: an entry is several kilobytes
+  std::sort(s.tenants.begin(), s.tenants.end(), by_name);
+  s.bulkheads.reserve(listed.size());
+  for (registry::Told& told : listed) s.bulkheads.push_back(entry_of(std::move(told)));
+
+  std::vector<std::shared_ptr<Group>> known;
+  {
+    const detail::MutexLock lock(core.mutex);
+    for (const auto& [name, group] : core.groups) known.push_back(group);
+  }
+  for (const auto& group : known) s.groups.push_back(group->snapshot());
   s.resources = core.resources->snapshot();
   return s;
 }

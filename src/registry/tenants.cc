@@ -5,6 +5,7 @@
 
 #include "base/sync_point.h"
 #include "base/text.h"
+#include "registry/lock.h"
 #include "registry/names.h"
 
 namespace bulkhead::registry {
@@ -48,12 +49,12 @@ Result<const Node*> TenantSet::at_bound() noexcept {
     answers.add(overflowed);
     return node;
   }
-  answers.add(refused);
+  answers.add(rejected);
   // Relaxed: numbers to show.
-  return std::unexpected(Rejection{.reason = Reason::tenant_limit,
-                                   .name = name,
-                                   .in_flight = live.load(std::memory_order_relaxed),
-                                   .max_concurrent = max.load(std::memory_order_relaxed)});
+  return Unexpected(Rejection{.reason = Reason::tenant_limit,
+                              .name = name,
+                              .in_flight = live.load(std::memory_order_relaxed),
+                              .max_concurrent = max.load(std::memory_order_relaxed)});
 }
 
 BulkheadOptions TenantSet::options_of(std::string_view tenant_id, Clock& clock) const {
@@ -70,10 +71,25 @@ BulkheadOptions TenantSet::overflow_options(Clock& clock) const {
   return o;
 }
 
-void TenantSet::forget(const Node& node) noexcept {
-  std::erase(nodes, &node);
-  live.store(static_cast<std::uint32_t>(nodes.size()), std::memory_order_relaxed);
+void TenantSet::append(Node& node) noexcept {
+  node.earlier = last;
+  node.later = nullptr;
+  (last ? last->later : first) = &node;
+  last = &node;
+  live.store(++size, std::memory_order_relaxed);
+}
+
+void TenantSet::forget(Node& node) noexcept {
+  (node.earlier ? node.earlier->later : first) = node.later;
+  (node.later ? node.later->earlier : last) = node.earlier;
+  node.earlier = node.later = nullptr;
+  live.store(--size, std::memory_order_relaxed);
   make_room();
+}
+
+TimePoint TenantSet::due_at(const Node& node) const noexcept {
+  if (node.looked_in != round) return TimePoint::min();
+  return saturating_add(node.looked_at, options.idle_after / 4);
 }
 
 RegistrySnapshot::Tenants TenantSet::snapshot() const {
@@ -83,9 +99,10 @@ RegistrySnapshot::Tenants TenantSet::snapshot() const {
                               .created = created,
                               .retired = retired,
                               .overflowed = answers.sum(overflowed),
-                              .refused = answers.sum(refused),
+                              .rejected = answers.sum(rejected),
                               .invalid = answers.sum(invalid),
-                              .other = {}};
+                              .other = {},
+                              .sum = {}};
   if (retired > 0) {
     s.other = other;
     s.other->name = {};
@@ -93,7 +110,28 @@ RegistrySnapshot::Tenants TenantSet::snapshot() const {
   return s;
 }
 
+namespace {
+
+BudgetSnapshot& same_budget(BulkheadSnapshot& in, const BudgetSnapshot& as) {
+  for (BudgetSnapshot& one : in.budgets)
+    if (one.name == as.name) return one;
+  BudgetSnapshot& added = in.budgets.emplace_back();
+  added.name = as.name;
+  added.scope = as.scope;
+  added.per_call_max = as.per_call_max;
+  return added;
+}
+
+}  // namespace
+
 void fold(BulkheadSnapshot& into, const BulkheadSnapshot& from) {
+  for (const BudgetSnapshot& one : from.budgets) {
+    BudgetSnapshot& sum = same_budget(into, one);
+    sum.admitted += one.admitted;
+    sum.rejected += one.rejected;
+    sum.occupancy += one.occupancy;
+    sum.saturated += one.saturated;
+  }
   const auto add = [](auto& to, const auto& what) {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] += what[i];
   };
@@ -118,43 +156,80 @@ void fold(BulkheadSnapshot& into, const BulkheadSnapshot& from) {
   into.service += from.service;
 }
 
-std::vector<std::unique_ptr<Node>> retire(NameTable& table, TenantSet& set, TimePoint now) {
-  auto marked = table.readers().marked();
+void fold_state(BulkheadSnapshot& sum, const BulkheadSnapshot& one) {
+  for (const BudgetSnapshot& budget : one.budgets) {
+    BudgetSnapshot& all = same_budget(sum, budget);
+    all.in_use += budget.in_use;
+    all.max += budget.max;
+    all.calls += budget.calls;
+    all.waiting += budget.waiting;
+    all.max_queue += budget.max_queue;
+  }
+  Snapshot& gate = sum.gate;
+  gate.in_flight += one.gate.in_flight;
+  gate.permits += one.gate.permits;
+  gate.waiting += one.gate.waiting;
+  gate.max_concurrent += one.gate.max_concurrent;
+  gate.max_queue += one.gate.max_queue;
+  for (std::size_t i = 0; i < kPriorities; ++i)
+    gate.waiting_by_priority[i] += one.gate.waiting_by_priority[i];
+  gate.oldest_hold = std::max(gate.oldest_hold, one.gate.oldest_hold);
+  sum.beyond += one.beyond;
+  sum.shadow |= one.shadow;
+  sum.draining |= one.draining;
+}
+
+Retirement retire_batch(NameTable& table, TenantSet& set, TimePoint now, bool all, std::size_t most) {
+  std::vector<const void*> marked = table.readers().marked();
   const auto in_use = [&](Node& node) {
     const std::uint64_t calls = calls_of(*node.bulkhead);
-    const bool used = std::find(marked.begin(), marked.end(), node.bulkhead.get()) != marked.end();
+    const bool used =
+        std::binary_search(marked.begin(), marked.end(), static_cast<const void*>(node.bulkhead.get()));
     if (!used && calls == node.calls_seen && !node.held() && node.bulkhead->idle()) return false;
     node.calls_seen = calls;
     node.quiet_since = now;
     return true;
   };
+  Retirement r;
   std::vector<Node*> idle;
-  for (Node* const node : set.nodes)
+  idle.reserve(kBatch);
+  r.gone.reserve(kBatch);  // what can fail comes before the first change
+  most = std::min(most, kBatch);
+  for (Node* node = set.first; node && r.looked < most; node = set.first) {
+    if (!all && now < set.due_at(*node)) break;
+    base::sync_point("registry.step");
+    ++r.looked;
+    const TimePoint full = set.full_until.load();
+    set.forget(*node);
+    set.append(*node);
+    set.full_until.store(full);  // no room was made
+    node->looked_at = now;
+    node->looked_in = set.round;
     if (!in_use(*node) && now - node->quiet_since >= set.options.idle_after) idle.push_back(node);
-  if (idle.empty()) return {};
+  }
+  if (idle.empty()) return r;
 
-  // Once parked and the readers gone, nobody can get a handle: what is not in use now stays so.
+  // Once a node is parked and the readers have left, no caller can get a handle: a node that is unused now stays unused.
   base::sync_point("retire.before_park");
   for (Node* const node : idle) table.park(*node);
   table.wait();
-  marked = table.readers().marked();
-  std::vector<std::unique_ptr<Node>> gone;
+  table.readers().marked(marked);  // without an allocation, which could fail and leave the nodes parked
   for (Node* const node : idle) {
     if (in_use(*node)) {
       table.unpark(*node);
       continue;
     }
     set.forget(*node);
-    gone.push_back(table.take(*node));
+    r.gone.push_back(table.take(*node));
   }
-  if (!gone.empty()) table.wait();
-  for (const auto& node : gone) {
-    // The last to let go of a handle has counted everything by now: giving up ours waits for nobody, and sees that.
+  if (!r.gone.empty()) table.wait();
+  for (const auto& node : r.gone) {
+    // The last user of a handle has counted everything by now: releasing our handles does not wait, and sees these counts.
     for (auto& handle : node->handles) handle.reset();
     fold(set.other, node->bulkhead->snapshot());
     ++set.retired;
   }
-  return gone;
+  return r;
 }
 
 }  // namespace bulkhead::registry

@@ -67,7 +67,7 @@ TEST_F(TenantsTest, BeyondTheBoundTheyShareOne) {
   EXPECT_EQ(a, tenant("a"));
   EXPECT_EQ(told().live, 2u);
   EXPECT_EQ(told().overflowed, 2u);
-  EXPECT_EQ(told().refused, 0u);
+  EXPECT_EQ(told().rejected, 0u);
 }
 
 TEST_F(TenantsTest, OrAreRefusedWithTheNumbers) {
@@ -77,7 +77,7 @@ TEST_F(TenantsTest, OrAreRefusedWithTheNumbers) {
   ASSERT_FALSE(c);
   EXPECT_EQ(c.error().reason, Reason::tenant_limit);
   EXPECT_EQ(c.error().message(), "tenants \"orders\" rejected (tenant_limit): 2/2 tenants");
-  EXPECT_EQ(told().refused, 1u);
+  EXPECT_EQ(told().rejected, 1u);
   EXPECT_EQ(registry.find("orders/*"), nullptr);
 }
 
@@ -99,8 +99,8 @@ TEST_F(TenantsTest, AnIdThatCannotBeANameNeverBecomesOne) {
 
 TEST_F(TenantsTest, TheIdleOnesGoAndWhatTheyCountedStays) {
   define(2);
-  (void)tenant("a")->try_acquire()->finish(CallVerdict::success);
-  (void)tenant("b")->try_acquire()->finish(CallVerdict::failure);
+  (void)tenant("a")->try_acquire()->finish(Outcome::success);
+  (void)tenant("b")->try_acquire()->finish(Outcome::failure);
   clock.advance(59s);
   EXPECT_EQ(registry.retire_idle(), 0u);
   (void)tenant("b")->try_acquire();
@@ -137,10 +137,10 @@ TEST_F(TenantsTest, NobodyGoesWhoIsHeldRunsOrWaits) {
   EXPECT_EQ(told().live, 3u);
   EXPECT_EQ(registry.find("orders/idle"), nullptr);
   EXPECT_EQ(held, tenant("held"));
-  first->finish(CallVerdict::success);
+  first->finish(Outcome::success);
   EXPECT_TRUE(admitted);
-  second->finish(CallVerdict::success);
-  call->finish(CallVerdict::success);
+  second->finish(Outcome::success);
+  call->finish(Outcome::success);
   clock.advance(60s);
   registry.retire_idle();
   clock.advance(60s);
@@ -223,7 +223,7 @@ TEST_F(TenantsTest, RemovedTheyAreClosedAndTheNameIsFree) {
   EXPECT_EQ(a->try_acquire().error().reason, Reason::shutdown);
   EXPECT_EQ(registry.names().size(), 0u);
   EXPECT_THROW((void)registry.tenant("orders", "a"), std::invalid_argument);
-  call->finish(CallVerdict::success);
+  call->finish(Outcome::success);
   define(2);
   EXPECT_NE(tenant("a"), a);
 }

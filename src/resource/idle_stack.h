@@ -1,4 +1,4 @@
-// idle_stack.h - the slots of a pool, and the stack of those whose things are idle: the last in is the
+// idle_stack.h - the slots of a pool, and the stack of those whose resources are idle: the last in is the
 // first out.
 //
 // A lock-free stack of slot numbers, whose two topmost stand in the head itself. So most pushes and pops are a
@@ -7,33 +7,48 @@
 //
 // Only what lies below those two is kept in a slot: the one that was pushed onto a full head has the old head in its
 // `rest`. That, and nothing else, can make a compare-exchange believe what is out of date, so the head carries a tag that
-// grows with every push that writes a `rest`. Slots are never freed while the stack lives, so whoever
-// reads the `rest` of one that has just been taken by somebody else reads nonsense, not freed memory, and its
+// grows with every push that writes a `rest`. Slots are never freed while the stack exists. So a thread
+// that reads the `rest` of a slot that another thread has just taken reads a stale value, not freed memory, and its
 // compare-exchange fails.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "base/sync_point.h"
 #include "bulkhead/clock.h"
+#include "bulkhead/detail/resource_core.h"
+#include "bulkhead/gate.h"
 
 namespace bulkhead::detail {
 
-enum class SlotState : std::uint8_t { vacant, opening, idle, lent, cleaning, closing };
+enum class SlotState : std::uint8_t { vacant, opening, idle, validating, lent, cleaning, closing };
 
-struct alignas(64) ResourceSlot {      // a line of its own: neighbours have different holders
+// What a helper is to do with a slot; `seek` is for calls, and by hand only.
+enum class JobKind : std::uint8_t { none, open, validate, check, clean, seek };
+struct ResourceJob {
+  ResourceJob* next_job = nullptr;
+  JobKind job = JobKind::none;
+};
+
+struct alignas(64) ResourceSlot : ResourceJob {     // a line of its own: neighbours have different holders
+  std::atomic<SlotState> state{SlotState::vacant};  // for snapshots; the owner of the slot does not need it
+  bool broken = false;
+  bool suspect = false;                // to be validated before it is lent, however short it was idle
   std::atomic<std::uint32_t> rest{0};  // what lies below, as in the head; see IdleStack
   std::uint32_t number = 0;
-  std::atomic<SlotState> state{SlotState::vacant};  // for snapshots; who owns the slot knows
-  bool broken = false;
-  bool suspect = false;  // to be validated before it is lent, however short it was idle
-  void* thing = nullptr;
+  void* resource = nullptr;
   TimePoint expires{};
   TimePoint idle_since{};                // TimePoint(): not yet seen idle by maintenance
+  TimePoint known_good{};                // when it was returned, validated or opened
   std::atomic<std::int64_t> lent_at{0};  // ns; 0: not lent, or time is not looked at
+  alignas(64)
+      Permit held{};  // while it is cleaned, or opened for a claimant that left: the permit that covers it
+  std::function<Result<void*, std::string>(const Opening&)> opener{};  // of a claimant that left
 };
 
 class IdleStack {
@@ -66,8 +81,8 @@ class IdleStack {
         guess = {id_, next};
         return &slot;
       }
-      // This one we get, most likely: its line may come while the exchange waits for the head's. (Not before the first
-      // exchange, where it may be another's who holds it.)
+      // The next exchange most likely takes this slot: fetch its line while the exchange waits for that of the head. (Not
+      // before the first exchange, when another thread may still hold the slot.)
       if (contents(head) != 0) __builtin_prefetch(&top(contents(head)), 1);
     }
   }
@@ -82,8 +97,7 @@ class IdleStack {
         now = (head & ~kContents) | (old & kMore) | ((old & kEntry) << kBits) | (slot.number + 1);
       else
         now = onto(slot, slot, head);
-      // seq_cst: the pusher then looks whether somebody waits or watches, who in turn look at the stack
-      // (R3, R5).
+      // seq_cst: the pusher then checks for waiters and watchers, which check the stack in turn (R3, R5).
     } while (!head_->compare_exchange_weak(head, now, std::memory_order_seq_cst));
     guess = {id_, now};
   }
@@ -112,8 +126,7 @@ class IdleStack {
   }
   bool empty() const noexcept { return contents(head_->load(std::memory_order_seq_cst)) == 0; }
 
-  // Whether there are so many, at a glance: the stack may change meanwhile, and then this is only a
-  // guess.
+  // Whether there are n or more. The stack may change meanwhile: then this is only a guess.
   bool at_least(std::uint32_t n) const noexcept {
     // Acquire: reads `rest`.
     Contents seen = contents(head_->load(std::memory_order_acquire));

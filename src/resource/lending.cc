@@ -1,9 +1,10 @@
-// lending.cc - from an admitted call to its thing, and back.
+// lending.cc - from an admitted call to its resource, and back.
 #include <algorithm>
 
 #include "base/sync_point.h"
 #include "resource/budget.h"
-#include "resource/core.h"
+#include "resource/lending.h"
+#include "resource/pool_core.h"
 #include "resource/util.h"
 
 namespace bulkhead::detail {
@@ -15,99 +16,50 @@ using std::chrono::nanoseconds;
 ResourceCore::Terms ResourceCore::terms(const AcquireOptions& o, TimePoint began) const noexcept {
   const auto timeout = o.timeout == gate_default ? settings_.gate.max_wait : o.timeout;
   Terms t{.began = began == TimePoint() ? clock_.now() : began, .stop = o.stop};
-  if (timeout > nanoseconds(0))
-    t.until = after(t.began, timeout);  // else it did not want to wait in line: it has not
-  t.until = std::min(t.until, o.deadline);
+  t.until = std::min(saturating_add(t.began, std::max(timeout, nanoseconds(0))), o.deadline);
   return t;
-}
-
-inline bool ResourceCore::fresh(const ResourceSlot& slot, TimePoint now) const noexcept {
-  if (now == TimePoint()) return !slot.suspect;
-  if (now >= slot.expires) return false;
-  return !operations_.validate || (!slot.suspect && now - slot.idle_since < settings_.validate_after);
-}
-
-// One that can be lent as it is, or nothing.
-[[gnu::always_inline]] inline ResourceSlot* ResourceCore::pop_fresh(TimePoint now) noexcept {
-  ResourceSlot* slot = idle_.pop();
-  if (!slot || fresh(*slot, now)) [[likely]]
-    return slot;
-  push(*slot);
-  return nullptr;
-}
-
-// One that is good, after a look at it if needed. Those that are not are doomed on the way.
-ResourceSlot* ResourceCore::pop_good(TimePoint now, How how) {
-  while (ResourceSlot* slot = idle_.pop()) {
-    if (now >= slot->expires) {
-      doom(*slot, count_.expired);
-    } else if (fresh(*slot, now)) {
-      return slot;
-    } else if (how == How::claim) {
-      slot->suspect = true;
-      return slot;
-    } else if (!operations_.validate ||
-               guarded([&] { return operations_.validate(slot->thing); }, [](auto) { return false; })) {
-      slot->suspect = false;
-      return slot;
-    } else {
-      doom(*slot, count_.invalid);
-    }
-  }
-  return nullptr;
-}
-
-[[gnu::always_inline]] inline void ResourceCore::lend(ResourceSlot& slot, Permit&& permit, TimePoint began,
-                                                      TimePoint now, RawLease& lease) noexcept {
-  // Relaxed: for snapshots, which take no part in who owns what.
-  slot.state.store(SlotState::lent, std::memory_order_relaxed);
-  if (clocked_) slot.lent_at.store(ns_of(now), std::memory_order_relaxed);
-  if (times_)
-    times_->wait.record(static_cast<std::uint64_t>(std::max<std::int64_t>((now - began).count(), 0)));
-  hand_over(slot, std::move(permit), lease);
-  if (settings_.min_idle > 0 && !idle_.at_least(settings_.min_idle) && alive_ < limit_) [[unlikely]]
-    kick();
-}
-
-inline void ResourceCore::hand_over(ResourceSlot& slot, Permit&& permit, RawLease& lease) noexcept {
-  lease.permit_.take(permit);  // the lease was empty: nothing to give back
-  lease.core_ = this;
-  lease.slot_ = &slot;
-}
-
-// If it is admitted and the top of the stack can be lent as it is.
-[[gnu::always_inline]] inline bool ResourceCore::lend_fresh(Result<Permit>& permit, TimePoint began,
-                                                            RawLease& lease) noexcept {
-  if (!permit) return false;
-  TimePoint now = permit->waited() ? glance() : began;
-  // Relaxed: set some microseconds late at worst, as any alarm is.
-  if (!clocked_ && aged_.load(std::memory_order_relaxed)) [[unlikely]]
-    now = clock_.now();
-  ResourceSlot* slot = pop_fresh(now);
-  if (!slot) return false;
-  lend(*slot, *std::move(permit), began, now, lease);
-  return true;
 }
 
 std::optional<ResourceError> ResourceCore::try_acquire(const AcquireOptions& options, RawLease& lease) {
   const TimePoint now = glance();
   Result<Permit> permit = gate_.try_acquire(options);
-  if (!permit) return refused(permit.error());
-  if (lend_fresh(permit, now, lease)) return std::nullopt;
-  permit->fail();
-  Lock lock(mutex_);
-  const TimePoint exactly = clock_.now();
-  if (failures_ > 0 && exactly < retry_at_) {
-    lock.unlock();
-    return failing(exactly);
+  if (!permit) return error_of(permit.error());
+  if (lend_fresh(*permit, now, lease)) return std::nullopt;
+  // For the next call: what is idle but has to be validated, or else one more, unless one is on the way that no call waits for.
+  Aftermath after;
+  bool no_unit = false;
+  {
+    Lock lock(mutex_);
+    const TimePoint exactly = clock_.now();
+    const bool spare = opening_ahead_ + validating_ + checking_ > seekers_.size();
+    ResourceSlot* slot = spare ? nullptr : idle_.pop();
+    if (slot && fresh(*slot, exactly)) {  // returned meanwhile
+      lock.unlock();
+      lend(*slot, *std::move(permit), now, glance(), lease);
+      return std::nullopt;
+    }
+    if (slot && exactly >= slot->expires) doom(*std::exchange(slot, nullptr), count_.expired, after);
+    if (slot) {
+      ++validating_;
+      slot->state.store(SlotState::validating, std::memory_order_relaxed);  // relaxed: as in lend()
+      add_job(*slot, JobKind::validate);
+      ++after.jobs;
+    } else if (!spare && !backing_off(exactly)) {
+      if (ResourceSlot* vacant = begin_opening(&no_unit)) {
+        ++opening_ahead_;
+        add_job(*vacant, JobKind::open);
+        ++after.jobs;
+      }
+    }
+    permit->fail();
+    if (!slot && backing_off(exactly)) {
+      lock.unlock();
+      finish(after);
+      return failing(exactly);
+    }
   }
-  if (ResourceSlot* slot = idle_.empty() ? begin_opening(lock) : nullptr) {
-    lock.unlock();
-    open_elsewhere(*slot);
-  } else {
-    lock.unlock();
-    kick();  // it is idle but has to be looked at, or somebody must close one first
-  }
+  finish(after);
+  if (no_unit) budget_->state_->reclaim(1);
   return gave_up(options.priority, Reason::timeout);
 }
 
@@ -115,7 +67,7 @@ std::optional<ResourceError> ResourceCore::acquire(const AcquireOptions& options
   const bool timed = clocked_ || (options.timeout != gate_default && options.timeout != wait_forever);
   const TimePoint began = timed ? clock_.glance() : TimePoint();
   Result<Permit> permit = gate_.acquire(options);
-  if (lend_fresh(permit, began, lease)) [[likely]]
+  if (permit && lend_fresh(*permit, began, lease)) [[likely]]
     return std::nullopt;
   return acquire_slowly(permit, options, began, lease);
 }
@@ -123,7 +75,7 @@ std::optional<ResourceError> ResourceCore::acquire(const AcquireOptions& options
 std::optional<ResourceError> ResourceCore::acquire(std::source_location where, RawLease& lease) {
   const TimePoint began = glance();
   Result<Permit> permit = gate_.acquire(where);
-  if (lend_fresh(permit, began, lease)) [[likely]]
+  if (permit && lend_fresh(*permit, began, lease)) [[likely]]
     return std::nullopt;
   return acquire_slowly(permit, {.where = where}, began, lease);
 }
@@ -131,7 +83,7 @@ std::optional<ResourceError> ResourceCore::acquire(std::source_location where, R
 std::optional<ResourceError> ResourceCore::acquire_slowly(Result<Permit>& permit,
                                                           const AcquireOptions& options, TimePoint began,
                                                           RawLease& lease) {
-  if (!permit) return refused(permit.error());
+  if (!permit) return error_of(permit.error());
   const Terms t = terms(options, began);
   Obtained slot = obtain(t);
   if (slot) {
@@ -143,150 +95,98 @@ std::optional<ResourceError> ResourceCore::acquire_slowly(Result<Permit>& permit
   return std::move(slot).error();
 }
 
-void ResourceCore::async_acquire(AcquireOptions options, bool claim, RawHandler handler) {
-  Terms t = terms(options, glance());
-  t.how = claim ? How::claim : How::open;
-  const Priority priority = options.priority;
-  gate_.async_acquire(std::move(options), [this, t = std::move(t), priority,
-                                           handler = std::move(handler)](Result<Permit> permit) mutable {
-    if (!permit) return handler(RawResult(std::unexpect, refused(permit.error())));
-    RawLease lease;
-    if (lend_fresh(permit, t.began, lease)) return handler(RawResult(std::move(lease)));
-    if (t.how == How::claim) {
-      // Mostly one may be opened right away, and whoever asked does that without a thread of ours.
-      Lock lock(mutex_);
-      const TimePoint exactly = clock_.now();
-      ResourceSlot* slot = nullptr;
-      if (idle_.empty() && !(failures_ > 0 && exactly < retry_at_)) slot = begin_opening(lock);
-      if (slot) {
-        lock.unlock();
-        hand_over(*slot, *std::move(permit), lease);
-        return handler(RawResult(std::move(lease)));
-      }
+// ---- by hand: the caller does what helpers would ----
+
+// One that is good, after a look at it if needed. Those that are not are doomed on the way.
+ResourceSlot* ResourceCore::pop_good(TimePoint now, bool claim) {
+  Aftermath nothing_follows_by_hand;
+  while (ResourceSlot* slot = idle_.pop()) {
+    if (now >= slot->expires) {
+      doom_now(*slot, count_.expired, nothing_follows_by_hand);
+    } else if (fresh(*slot, now)) {
+      return slot;
+    } else if (claim) {
+      slot->suspect = true;
+      return slot;
+    } else if (still_good(*slot)) {
+      slot->suspect = false;
+      return slot;
+    } else {
+      doom_now(*slot, count_.invalid, nothing_follows_by_hand);
     }
-    run_job([this, t = std::move(t), priority, permit = *std::move(permit),
-             handler = std::move(handler)]() mutable {
-      Obtained slot = obtain(t);
-      if (!slot) {
-        permit.fail();
-        ResourceError error = slot.error().rejection ? gave_up(priority, slot.error().rejection->reason)
-                                                     : std::move(slot).error();
-        permit.release();
-        return handler(RawResult(std::unexpect, std::move(error)));
-      }
-      RawLease got;
-      if ((*slot)->thing)
-        lend(**slot, std::move(permit), t.began, glance(), got);
-      else
-        hand_over(**slot, std::move(permit), got);
-      handler(RawResult(std::move(got)));
-    });
-  });
+  }
+  return nullptr;
 }
 
-ResourceCore::Obtained ResourceCore::because(Reason reason) const {
-  Rejection why;
-  why.reason = reason;  // the numbers come with gave_up()
-  return Obtained(std::unexpect, refused(why));
-}
-
-// For a call that is admitted and found nothing fresh: a thing that is good, or one that it or a helper
-// opens for it, or somebody else's that comes back meanwhile. With How::claim also a slot to be filled.
-ResourceCore::Obtained ResourceCore::obtain(const Terms& terms) {
-  const auto wake = [this]() noexcept { changed(); };
-  std::optional<std::stop_callback<decltype(wake)>> on_stop;
-  struct Waiting {
-    std::atomic<std::uint32_t>& count;
-    explicit Waiting(std::atomic<std::uint32_t>& c) : count(c) { count.fetch_add(1); }
-    ~Waiting() { count.fetch_sub(1); }
-  } const waiting(waiting_);
-  if (terms.stop.stop_possible()) on_stop.emplace(terms.stop, wake);
-
-  std::optional<std::uint64_t> failures_before;
-  bool asked = false;  // a helper is opening one on behalf of this call
+ResourceCore::Obtained ResourceCore::obtain_by_hand(const Terms& terms) {
   for (;;) {
-    const std::uint32_t epoch = epoch_.load();
     const TimePoint now = clock_.now();
-    if (ResourceSlot* slot = pop_good(now, terms.how)) return slot;
-    base::sync_point("resource.obtain.none_idle");
-
+    if (ResourceSlot* slot = pop_good(now, terms.claim)) return slot;
     Lock lock(mutex_);
-    if (!idle_.empty()) continue;
-    if (!failures_before) failures_before = failures_ever_;
     if (closed_) return because(Reason::shutdown);
-    if (failures_ever_ != *failures_before || (failures_ > 0 && now < retry_at_)) {
+    if (backing_off(now)) {
       lock.unlock();
-      return Obtained(std::unexpect, failing(now));
+      return Obtained(unexpect, failing(now));
     }
-    bool neighbours = false;
-    if (!asked) {
-      if (ResourceSlot* slot = begin_opening(lock)) {
-        lock.unlock();
-        if (terms.how == How::claim) return slot;
-        if (settings_.maintenance == Maintenance::by_hand ||
-            terms.until >= after(now, settings_.connect_timeout)) {
-          if (const auto done = open_into(*slot); done) return slot;
-          return Obtained(std::unexpect, failing(clock_.now()));
-        }
-        open_elsewhere(*slot);
-        asked = true;
-        continue;
+    if (ResourceSlot* slot = begin_opening()) {
+      if (terms.claim) return slot;
+      lock.unlock();
+      auto made = make(operations_.open);
+      lock.lock();
+      if (made) {
+        opened(*slot, *made, clock_.now());
+        return slot;
       }
-      neighbours = budget_ && alive_ < limit_;
+      failed_to_open(*slot, std::move(made).error());
+      lock.unlock();
+      return Obtained(unexpect, failing(clock_.now()));
     }
-    const bool some_doomed = !doomed_.empty();
+    const bool neighbours = budget_ && alive_ < limit_;
     lock.unlock();
-    if (some_doomed && settings_.maintenance == Maintenance::by_hand && dispose_one_doomed()) continue;
+    if (dispose_one_doomed()) continue;
     if (neighbours && budget_->state_->close_an_idle_one(*this)) continue;
     if (terms.stop.stop_requested()) return because(Reason::cancelled);
-    // By hand nobody else is at work, so nothing would change.
-    if (now >= terms.until || settings_.maintenance == Maintenance::by_hand) {
-      count_.timeouts.fetch_add(1, std::memory_order_relaxed);
-      return because(Reason::timeout);
-    }
-    clock_.wait(epoch_, epoch, terms.until);
+    count_.timeouts.fetch_add(1, std::memory_order_relaxed);
+    return because(Reason::timeout);
   }
 }
 
 // ---- giving back ----
 
-[[gnu::always_inline]] inline void ResourceCore::push(ResourceSlot& slot) noexcept {
-  slot.state.store(SlotState::idle, std::memory_order_relaxed);  // relaxed: as in lend()
-  idle_.push(slot);
-  // Sequentially consistent, like the push: either they see it, or this sees them.
-  if (waiting_.load() != 0) [[unlikely]]
-    changed();
-  if (!watching_.load() || careful_.load()) [[unlikely]]
-    kick();
-}
-
-void ResourceCore::put_back(ResourceSlot& slot) noexcept {
+[[gnu::always_inline]] inline void ResourceCore::put_back(ResourceSlot& slot, Aftermath& after) noexcept {
   if (aged_.load(std::memory_order_relaxed) && clock_.now() >= slot.expires)
       [[unlikely]]  // relaxed: as above
-    return doom(slot, count_.expired);
-  if (careful_.load(std::memory_order_relaxed)) [[unlikely]] {  // relaxed: push() looks again
+    return doom_now(slot, count_.expired, after);
+  // Relaxed, both: push() and the look after it are the ones that count.
+  if (careful_.load(std::memory_order_relaxed) || waiting_.load(std::memory_order_relaxed) != 0)
+      [[unlikely]] {
     Lock lock(mutex_);
-    const bool surplus = closed_ || alive_ - closing_now_ - doomed_.size() > limit_;
-    lock.unlock();
-    if (surplus) return doom(slot, count_.surplus);
+    return hand_in(slot, false, after);
   }
   push(slot);
+  // Sequentially consistent, like the push: either the seeker sees the resource, or this sees the seeker (R3, B2).
+  if (waiting_.load() != 0) [[unlikely]]
+    serve_now(after);
+  if (budget_ && budget_->state_->hungry.load() != 0) [[unlikely]]
+    after.reclaim = true;
 }
 
 void ResourceCore::give_back(ResourceSlot& slot, Permit& permit) noexcept {
-  if (!slot.thing) [[unlikely]] {  // a claim that nobody filled
+  Aftermath after;
+  if (!slot.resource) [[unlikely]] {  // a claim that was not filled
     {
       Lock lock(mutex_);
       --opening_;
-      vacate(lock, slot);
+      vacate(slot);
+      serve(after);
     }
-    changed();
-    if (budget_) budget_->state_->changed();
+    unit_freed(after);
+    wake(after);
     permit.release();
-    return;
+    return Deliveries::run(after.decided);
   }
   if (stamps_returns_) {
-    slot.idle_since = clock_.glance();
+    slot.idle_since = slot.known_good = clock_.glance();
     // Relaxed, here and below: its own thread wrote it last.
     const std::int64_t lent_at = slot.lent_at.load(std::memory_order_relaxed);
     if (times_)
@@ -297,30 +197,30 @@ void ResourceCore::give_back(ResourceSlot& slot, Permit& permit) noexcept {
   }
   if (clocked_) slot.lent_at.store(0, std::memory_order_relaxed);
   if (slot.broken) [[unlikely]] {
-    doom(slot, count_.broken);
+    doom_now(slot, count_.broken, after);
     suspect_all();
   } else if (operations_.reset &&
              (!operations_.dirty ||
-              guarded([&] { return operations_.dirty(slot.thing); }, [](auto) { return true; }))) {
+              guarded([&] { return operations_.dirty(slot.resource); }, [](auto) { return true; }))) {
     slot.state.store(SlotState::cleaning, std::memory_order_relaxed);
-    run_job([this, &slot, held = std::move(permit)]() mutable {
-      clean(slot);
-      held.release();
-    });
+    visitors_.fetch_add(1, std::memory_order_relaxed);  // relaxed: the permit keeps the pool alive so far
+    slot.held = std::move(permit);
+    {
+      Lock lock(mutex_);
+      add_job(slot, JobKind::clean);
+    }
+    if (!by_hand()) post(1);
+    visitors_.fetch_sub(1, std::memory_order_release);  // release: the pool may end now
     return;
   } else {
-    put_back(slot);
+    put_back(slot, after);
+  }
+  if (after.jobs != 0 || after.reclaim || !after.decided.empty()) [[unlikely]] {
+    wake(after);
+    permit.drop();
+    return Deliveries::run(after.decided);
   }
   permit.drop();
-}
-
-void ResourceCore::clean(ResourceSlot& slot) noexcept {
-  if (!guarded([&] { return operations_.reset(slot.thing); }, [](auto) { return false; })) {
-    doom(slot, count_.broken);
-    return suspect_all();
-  }
-  if (stamps_returns_) slot.idle_since = clock_.glance();
-  put_back(slot);
 }
 
 // Here, where what they call can be inlined.

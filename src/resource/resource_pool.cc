@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "resource/budget.h"
 #include "resource/checked.h"
-#include "resource/core.h"
+#include "resource/pool_core.h"
 
 namespace bulkhead {
 namespace detail {
@@ -24,43 +24,52 @@ void check_max(std::string_view name, std::uint32_t max) {
 }
 
 ResourceSettings checked(ResourceSettings s, const ResourceOperations& operations) {
-  const auto refuse = [&](std::string_view setting, std::string_view problem) {
+  const auto reject = [&](std::string_view setting, std::string_view problem) {
     base::throw_invalid(base::join({"bulkhead \"", s.name, "\": ", setting, " ", problem}));
   };
   const auto check_share = [&](std::string_view setting, double share) {
     if (!(share >= 0 && share <= 1))
-      refuse(setting, "is out of range: give a share from 0 to 1, such as 0.1");
+      reject(setting, "is out of range: give a share from 0 to 1, such as 0.1");
   };
   const auto check_positive = [&](std::string_view setting, nanoseconds value) {
     if (value <= nanoseconds(0))
-      refuse(setting, base::join({"= ", decimal(value), " ms is not positive: give more than 0"}));
+      reject(setting, base::join({"= ", decimal(value), " ms is not positive: give more than 0"}));
   };
   if (s.on) s.name = s.on->name();
   check_max(s.name, s.max);
   if (s.min_idle > s.max)
-    refuse("min_idle", base::join({"= ", std::to_string(s.min_idle),
+    reject("min_idle", base::join({"= ", std::to_string(s.min_idle),
                                    " is above max = ", std::to_string(s.max), ": give at most that"}));
-  if (!operations.open) refuse("open", "is missing: give the function that makes one");
-  if (s.validate_after < nanoseconds(0)) refuse("validate_after", "is negative: give 0 (always) or more");
+  if (!operations.open) reject("open", "is missing: give the function that makes one");
+  if (s.validate_after < nanoseconds(0)) reject("validate_after", "is negative: give 0 (always) or more");
+  check_positive("keepalive", s.keepalive);
+  if (s.keepalive != wait_forever && !operations.validate)
+    reject("keepalive", "needs `validate`: give the function that says whether a resource is still good");
   check_positive("idle_timeout", s.idle_timeout);
   check_positive("max_lifetime", s.max_lifetime);
   check_positive("connect_timeout", s.connect_timeout);
   check_positive("backoff.initial", s.backoff.initial);
   if (s.backoff.max < s.backoff.initial)
-    refuse("backoff.max", base::join({"= ", decimal(s.backoff.max), " ms is below backoff.initial = ",
+    reject("backoff.max", base::join({"= ", decimal(s.backoff.max), " ms is below backoff.initial = ",
                                       decimal(s.backoff.initial), " ms: give at least that"}));
   check_share("backoff.jitter", s.backoff.jitter);
   check_share("lifetime_jitter", s.lifetime_jitter);
   return s;
 }
 
-void* RawLease::thing() const noexcept { return slot_->thing; }
-bool RawLease::vacant() const noexcept { return !slot_->thing; }
-bool RawLease::unchecked() const noexcept { return slot_->suspect; }
-void RawLease::mark_broken() noexcept { slot_->broken = true; }
+void* RawLease::resource() const noexcept { return slot_ ? slot_->resource : nullptr; }
+bool RawLease::vacant() const noexcept { return slot_ && !slot_->resource; }
+bool RawLease::unchecked() const noexcept { return slot_ && slot_->suspect; }
+void RawLease::mark_broken() noexcept {
+  if (slot_) slot_->broken = true;
+}
 Opening RawLease::opening() const { return core_->opening(); }
-void RawLease::fill(void* thing) noexcept { core_->filled(*slot_, thing); }
+void RawLease::fill(void* resource) noexcept { core_->filled(*slot_, resource); }
 void RawLease::checked() noexcept { slot_->suspect = false; }
+ResourceError RawLease::open_elsewhere(std::function<Result<void*, std::string>(const Opening&)> open,
+                                       Reason reason) {
+  return core_->fill_elsewhere(*std::exchange(slot_, nullptr), permit_, std::move(open), reason);
+}
 ResourceError RawLease::fail_to_open(std::string why) {
   return core_->not_filled(*std::exchange(slot_, nullptr), permit_, std::move(why));
 }
@@ -71,9 +80,15 @@ RawPool::~RawPool() = default;
 std::optional<ResourceError> RawPool::try_acquire(const AcquireOptions& options, RawLease& lease) {
   return core_->try_acquire(options, lease);
 }
-void RawPool::async_acquire(AcquireOptions options, bool claim, RawHandler handler) {
-  core_->async_acquire(std::move(options), claim, std::move(handler));
+std::optional<RawResult> RawPool::at_once(const AcquireOptions& options, bool claim,
+                                          LeaseAdmission& admission) noexcept {
+  return core_->at_once(options, claim, admission);
 }
+void RawPool::start(AcquireOptions options, bool claim, LeaseAdmission admission,
+                    LeaseOperation& operation) noexcept {
+  core_->start(std::move(options), claim, std::move(admission), operation);
+}
+ResourceError RawPool::out_of_memory() const noexcept { return core_->out_of_memory(); }
 void RawPool::resize(std::uint32_t max) { core_->resize(max); }
 void RawPool::close() noexcept { core_->close(); }
 bool RawPool::drain(TimePoint until) { return core_->drain(until); }

@@ -334,8 +334,8 @@ class Playing {
     return {.name = "model",
             .max = shape.max,
             .min_idle = shape.min_idle,
-            .open = [this](const Opening&) -> std::expected<Thing, std::string> {
-              if (down_) return std::unexpected("down");
+            .open = [this](const Opening&) -> Result<Thing, std::string> {
+              if (down_) return Unexpected("down");
               alive_.insert(++made_);
               return Thing{made_};
             },

@@ -34,13 +34,13 @@ struct World {
   ResourceOptions<Thing> options(std::uint32_t max) {
     return {.name = "db",
             .max = max,
-            .open = [this](const Opening& o) -> std::expected<Thing, std::string> {
+            .open = [this](const Opening& o) -> Result<Thing, std::string> {
               {
                 const std::lock_guard lock(mutex);
                 told = o;
               }
               if (throws) throw std::runtime_error("no route to host");
-              if (down) return std::unexpected("connection refused");
+              if (down) return Unexpected("connection refused");
               most = std::max(most.load(), ++alive);
               return Thing{++made};
             },
@@ -328,7 +328,7 @@ TEST(ResourcePool, AClaimOpensByItselfAndCountsMeanwhile) {
   World world;
   ResourcePool<Thing> pool(world.validating(2));
   std::optional<Claim<Thing>> claim;
-  const auto keep = [&](std::expected<Claim<Thing>, ResourceError> c) { claim.emplace(*std::move(c)); };
+  const auto keep = [&](Result<Claim<Thing>, ResourceError> c) { claim.emplace(*std::move(c)); };
   pool.async_claim({}, keep);
   ASSERT_TRUE(claim->vacant());
   EXPECT_EQ(pool.snapshot().opening, 1u);

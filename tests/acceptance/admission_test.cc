@@ -1,4 +1,5 @@
-// T01-T08 and T15-T17 of shared/facts/async-bulkhead-ts.md: admission, the bounded line, counters.
+// The admission cases of async-bulkhead-ts (test/bulkhead.test.ts, see tests/SOURCES.md): admission, the
+// bounded line, counters.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -12,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace tests;
 
-TEST(AsyncBulkheadTs, T01_TryAcquireAdmitsUpToMaxConcurrent) {
+TEST(AsyncBulkheadTs, TryAcquireAdmitsUpToMaxConcurrent) {
   Gate gate{{.max_concurrent = 2}};
   auto a = gate.try_acquire();
   auto b = gate.try_acquire();
@@ -23,7 +24,7 @@ TEST(AsyncBulkheadTs, T01_TryAcquireAdmitsUpToMaxConcurrent) {
   EXPECT_EQ(c.error().reason, Reason::concurrency_limit);
 }
 
-TEST(AsyncBulkheadTs, T02_TryAcquireIgnoresMaxQueue) {
+TEST(AsyncBulkheadTs, TryAcquireIgnoresMaxQueue) {
   Gate gate{{.max_concurrent = 1, .max_queue = 10}};
   auto a = gate.try_acquire();
   auto b = gate.try_acquire();
@@ -32,7 +33,7 @@ TEST(AsyncBulkheadTs, T02_TryAcquireIgnoresMaxQueue) {
   EXPECT_EQ(numbers(gate), Numbers(1, 0));
 }
 
-TEST(AsyncBulkheadTs, T03_ReleaseRestoresCapacity) {
+TEST(AsyncBulkheadTs, ReleaseRestoresCapacity) {
   Gate gate{{.max_concurrent = 1}};
   auto a = gate.try_acquire();
   EXPECT_FALSE(gate.try_acquire());
@@ -40,7 +41,7 @@ TEST(AsyncBulkheadTs, T03_ReleaseRestoresCapacity) {
   EXPECT_TRUE(gate.try_acquire());
 }
 
-TEST(AsyncBulkheadTs, T04_SnapshotTracksWhatIsInFlight) {
+TEST(AsyncBulkheadTs, SnapshotTracksWhatIsInFlight) {
   Gate gate{{.max_concurrent = 2}};
   auto a = gate.try_acquire();
   auto b = gate.try_acquire();
@@ -55,7 +56,7 @@ TEST(AsyncBulkheadTs, T04_SnapshotTracksWhatIsInFlight) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, T05_BoundedQueueWaitsAndRejectsBeyondIt) {
+TEST(AsyncBulkheadTs, BoundedQueueWaitsAndRejectsBeyondIt) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto a = gate.try_acquire();
   Caller b(gate);
@@ -70,7 +71,7 @@ TEST(AsyncBulkheadTs, T05_BoundedQueueWaitsAndRejectsBeyondIt) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, T06_TheLineDrainsFirstInFirstOut) {
+TEST(AsyncBulkheadTs, TheLineDrainsFirstInFirstOut) {
   Gate gate{{.max_concurrent = 1, .max_queue = 2}};
   auto a = gate.try_acquire();
   Caller b(gate);
@@ -87,7 +88,7 @@ TEST(AsyncBulkheadTs, T06_TheLineDrainsFirstInFirstOut) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, T07_WithoutAQueueEveryAcquireFailsFast) {
+TEST(AsyncBulkheadTs, WithoutAQueueEveryAcquireFailsFast) {
   Gate gate{{.max_concurrent = 1, .max_queue = 0}};
   auto a = gate.try_acquire();
   EXPECT_EQ(gate.try_acquire().error().reason, Reason::concurrency_limit);
@@ -95,14 +96,15 @@ TEST(AsyncBulkheadTs, T07_WithoutAQueueEveryAcquireFailsFast) {
   for (Kind kind : kinds) EXPECT_EQ(Caller(gate, {}, kind).reason(), Reason::concurrency_limit);
 }
 
-TEST(AsyncBulkheadTs, T08_RunReleasesEvenOnAThrow) {
+TEST(AsyncBulkheadTs, RunReleasesEvenOnAThrow) {
   Gate gate{{.max_concurrent = 1}};
-  EXPECT_THROW(gate.run([]() -> int { throw std::runtime_error("boom"); }), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(gate.run([]() -> int { throw std::runtime_error("boom"); })),
+               std::runtime_error);
   expect_idle(gate);
   EXPECT_EQ(gate.snapshot().failed, 1u);
 }
 
-TEST(AsyncBulkheadTs, T15_ASnapshotIsAPureRead) {
+TEST(AsyncBulkheadTs, ASnapshotIsAPureRead) {
   const auto same = [](const Snapshot& x, const Snapshot& y) {
     return x.in_flight == y.in_flight && x.waiting == y.waiting && x.admitted == y.admitted &&
            x.released == y.released && x.rejected_by_reason == y.rejected_by_reason &&
@@ -121,7 +123,7 @@ TEST(AsyncBulkheadTs, T15_ASnapshotIsAPureRead) {
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(same(gate.snapshot(), after));
 }
 
-TEST(AsyncBulkheadTs, T16_UnderflowIsZeroInNormalOperation) {
+TEST(AsyncBulkheadTs, UnderflowIsZeroInNormalOperation) {
   Gate gate{{.max_concurrent = 2}};
   for (int i = 0; i < 100; ++i) {
     auto a = gate.try_acquire();
@@ -131,7 +133,7 @@ TEST(AsyncBulkheadTs, T16_UnderflowIsZeroInNormalOperation) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, T17_ADoubleReleaseIsCountedAndChangesNothing) {
+TEST(AsyncBulkheadTs, ADoubleReleaseIsCountedAndChangesNothing) {
   Gate gate{{.max_concurrent = 1}};
   auto a = gate.try_acquire();
   EXPECT_TRUE(a->release());

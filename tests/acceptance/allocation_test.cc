@@ -280,7 +280,8 @@ TEST(Allocation, NoneByRunWrapAndAcquireAll) {
             0u);
 }
 
-// D8 of shared/facts/async-bulkhead-ts.md: a queue costs what stands in it, not what it may hold.
+// async-bulkhead-ts allocates its ring for max_queue at construction. Here a queue costs memory only for the
+// calls in it.
 TEST(Allocation, AGateWithTheLargestQueueAllocatesNothing) {
   EXPECT_EQ(allocations_in([] { Gate gate{{.max_concurrent = 1, .max_queue = (1u << 21) - 1}}; }), 0u);
 }

@@ -33,7 +33,7 @@ class Dependency {
     return true;
   }
   // Ends those that began `takes` ago or earlier.
-  void end(std::chrono::nanoseconds takes, CallVerdict verdict) {
+  void end(std::chrono::nanoseconds takes, Outcome verdict) {
     while (!in_flight_.empty() && in_flight_.front().began() + takes <= clock_.now()) {
       in_flight_.front().finish(verdict);
       in_flight_.pop_front();
@@ -64,14 +64,14 @@ BulkheadOptions fifty(ManualClock& clock) {
 TEST(BulkheadAcceptance, TheBreakerOpensBeforeTheBulkheadSaturates) {
   // 100 calls a second that took 20 ms begin to take 400 ms, and to fail or just to be slow: 40 would be in
   // flight.
-  for (const CallVerdict verdict : {CallVerdict::failure, CallVerdict::success}) {
+  for (const Outcome verdict : {Outcome::failure, Outcome::success}) {
     ManualClock clock;
     Bulkhead payments{fifty(clock)};
     Dependency dependency(payments, clock);
     for (int i = 0; i < 100; ++i) {
       dependency.call();
       clock.advance(10ms);
-      dependency.end(20ms, CallVerdict::success);
+      dependency.end(20ms, Outcome::success);
     }
     ASSERT_EQ(payments.snapshot().breaker->state, BreakerState::closed);
     ASSERT_LE(dependency.peak(), 3u);
@@ -116,7 +116,7 @@ TEST(BulkheadAcceptance, HalfOpenKeepsTheCapAndTheBreakersOwn) {
     if (auto call = payments.try_acquire()) probes.push_back(*std::move(call));
   EXPECT_EQ(probes.size(), 5u);
   EXPECT_EQ(payments.snapshot().breaker->probes_in_flight, 5u);
-  for (Call& probe : probes) probe.finish(CallVerdict::success);
+  for (Call& probe : probes) probe.finish(Outcome::success);
   s = payments.snapshot();
   EXPECT_EQ(s.breaker->state, BreakerState::closed);
   EXPECT_EQ(s.gate.in_flight, 0u);
@@ -141,7 +141,7 @@ TEST(BulkheadAcceptance, AnAdaptiveLimitMovesTheCapToTheCapacity) {
     ASSERT_LE(in_flight.size(), 200u);
     clock.advance(100us);
     while (!in_flight.empty() && in_flight.begin()->first <= clock.now()) {
-      in_flight.begin()->second.finish(CallVerdict::success);
+      in_flight.begin()->second.finish(Outcome::success);
       in_flight.erase(in_flight.begin());
     }
   }

@@ -1,4 +1,5 @@
-// T09-T14 of shared/facts/async-bulkhead-ts.md: cancelled and timed-out waiters, for every way to wait.
+// The cancellation cases of async-bulkhead-ts (test/bulkhead.test.ts, see tests/SOURCES.md): cancelled and
+// timed-out waiters, for every way to wait.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -20,7 +21,7 @@ class AsyncBulkheadTsWaiter : public ::testing::TestWithParam<Kind> {
 };
 INSTANTIATE_TEST_SUITE_P(As, AsyncBulkheadTsWaiter, ::testing::ValuesIn(kinds), kind_name);
 
-TEST_P(AsyncBulkheadTsWaiter, T09_ACancelledCallLeavesAndIsNeverAdmittedLater) {
+TEST_P(AsyncBulkheadTsWaiter, ACancelledCallLeavesAndIsNeverAdmittedLater) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto a = gate.try_acquire();
   std::stop_source stop;
@@ -36,7 +37,7 @@ TEST_P(AsyncBulkheadTsWaiter, T09_ACancelledCallLeavesAndIsNeverAdmittedLater) {
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsWaiter, T10_AStormOfCancellationsDoesNotStarveALaterWaiter) {
+TEST_P(AsyncBulkheadTsWaiter, AStormOfCancellationsDoesNotStarveALaterWaiter) {
   Gate gate{{.max_concurrent = 1, .max_queue = 3}};
   auto a = gate.try_acquire();
   std::stop_source stop_b, stop_c;
@@ -55,7 +56,7 @@ TEST_P(AsyncBulkheadTsWaiter, T10_AStormOfCancellationsDoesNotStarveALaterWaiter
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsWaiter, T11_CancelAgainstReleaseSettlesExactlyOnce) {
+TEST_P(AsyncBulkheadTsWaiter, CancelAgainstReleaseSettlesExactlyOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   unsigned admitted = 0;
   for (int i = 0; i < 300; ++i) {
@@ -87,7 +88,7 @@ TEST_P(AsyncBulkheadTsWaiter, T11_CancelAgainstReleaseSettlesExactlyOnce) {
   EXPECT_EQ(s.rejected(), 300u - admitted);
 }
 
-TEST_P(AsyncBulkheadTsWaiter, T12_TimeoutAgainstReleaseSettlesExactlyOnce) {
+TEST_P(AsyncBulkheadTsWaiter, TimeoutAgainstReleaseSettlesExactlyOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   for (int i = 0; i < 50; ++i) {
     auto a = gate.try_acquire();
@@ -111,7 +112,7 @@ TEST_P(AsyncBulkheadTsWaiter, T12_TimeoutAgainstReleaseSettlesExactlyOnce) {
   }
 }
 
-TEST_P(AsyncBulkheadTsWaiter, T13_ATimedOutCallLeavesAndIsNeverAdmittedLater) {
+TEST_P(AsyncBulkheadTsWaiter, ATimedOutCallLeavesAndIsNeverAdmittedLater) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto a = gate.try_acquire();
   Caller b(gate, {.timeout = 10ms}, GetParam());
@@ -126,7 +127,7 @@ TEST_P(AsyncBulkheadTsWaiter, T13_ATimedOutCallLeavesAndIsNeverAdmittedLater) {
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsWaiter, T14_ACancelledWaiterFreesItsPlaceAtOnce) {
+TEST_P(AsyncBulkheadTsWaiter, ACancelledWaiterFreesItsPlaceAtOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 2}};
   auto a = gate.try_acquire();
   std::stop_source stop1, stop2;

@@ -1,4 +1,5 @@
-// T18-T25, E45, E46 and E52 of shared/facts/async-bulkhead-ts.md: close().
+// The close() cases of async-bulkhead-ts (test/bulkhead.test.ts, see tests/SOURCES.md), and what its close()
+// does beyond them: the order and the counters.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -15,20 +16,20 @@ namespace {
 using namespace std::chrono_literals;
 using namespace tests;
 
-TEST(AsyncBulkheadTs, T18_AfterCloseTryAcquireIsRefusedWithShutdown) {
+TEST(AsyncBulkheadTs, AfterCloseTryAcquireIsRefusedWithShutdown) {
   Gate gate{{.max_concurrent = 1}};
   gate.close();
   EXPECT_EQ(gate.try_acquire().error().reason, Reason::shutdown);
 }
 
-TEST(AsyncBulkheadTs, T19_AfterCloseEveryAcquireIsRefusedWithShutdown) {
+TEST(AsyncBulkheadTs, AfterCloseEveryAcquireIsRefusedWithShutdown) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   gate.close();
   EXPECT_EQ(gate.acquire().error().reason, Reason::shutdown);
   for (Kind kind : kinds) EXPECT_EQ(Caller(gate, {}, kind).reason(), Reason::shutdown);
 }
 
-TEST(AsyncBulkheadTs, T20_AfterCloseRunIsRefusedWithShutdownAndDoesNotCall) {
+TEST(AsyncBulkheadTs, AfterCloseRunIsRefusedWithShutdownAndDoesNotCall) {
   Gate gate{{.name = "db", .max_concurrent = 1}};
   gate.close();
   bool called = false;
@@ -39,7 +40,7 @@ TEST(AsyncBulkheadTs, T20_AfterCloseRunIsRefusedWithShutdownAndDoesNotCall) {
   EXPECT_FALSE(called);
 }
 
-TEST(AsyncBulkheadTs, T21_CloseRejectsAllWaitersAndLeavesThePermitsValid) {
+TEST(AsyncBulkheadTs, CloseRejectsAllWaitersAndLeavesThePermitsValid) {
   Gate gate{{.max_concurrent = 1, .max_queue = 3}};
   auto a = gate.try_acquire();
   Caller b(gate, {}, Kind::handler), c(gate, {}, Kind::coroutine), d(gate, {}, Kind::thread);
@@ -54,7 +55,7 @@ TEST(AsyncBulkheadTs, T21_CloseRejectsAllWaitersAndLeavesThePermitsValid) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, T22_CloseDoesNotCutCallsInFlight) {
+TEST(AsyncBulkheadTs, CloseDoesNotCutCallsInFlight) {
   Gate gate{{.max_concurrent = 2}};
   std::latch end(1);
   int result = 0;
@@ -74,7 +75,7 @@ TEST(AsyncBulkheadTs, T22_CloseDoesNotCutCallsInFlight) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, T23_CloseIsIdempotent) {
+TEST(AsyncBulkheadTs, CloseIsIdempotent) {
   int closed = 0;
   Gate gate{{.max_concurrent = 1, .hooks = {.on_close = [&](const Event&) { ++closed; }}}};
   gate.close();
@@ -84,14 +85,14 @@ TEST(AsyncBulkheadTs, T23_CloseIsIdempotent) {
   EXPECT_EQ(closed, 1);
 }
 
-TEST(AsyncBulkheadTs, T24_TheSnapshotTellsWhetherItIsClosed) {
+TEST(AsyncBulkheadTs, TheSnapshotTellsWhetherItIsClosed) {
   Gate gate{{.max_concurrent = 1}};
   EXPECT_FALSE(gate.snapshot().closed);
   gate.close();
   EXPECT_TRUE(gate.snapshot().closed);
 }
 
-TEST(AsyncBulkheadTs, T25_CloseDisarmsTimersAndCancellationsOfItsWaiters) {
+TEST(AsyncBulkheadTs, CloseDisarmsTimersAndCancellationsOfItsWaiters) {
   for (Kind kind : kinds) {
     ManualClock clock;
     Gate gate{{.max_concurrent = 1, .max_queue = 2, .clock = &clock}};
@@ -109,7 +110,7 @@ TEST(AsyncBulkheadTs, T25_CloseDisarmsTimersAndCancellationsOfItsWaiters) {
   }
 }
 
-TEST(AsyncBulkheadTs, E45_CloseSettlesTheWaitersInFifoOrderBeforeItReturns) {
+TEST(AsyncBulkheadTs, CloseSettlesTheWaitersInFifoOrderBeforeItReturns) {
   Gate gate{{.max_concurrent = 1, .max_queue = 8}};
   auto a = gate.try_acquire();
   std::vector<Caller> callers;
@@ -124,7 +125,7 @@ TEST(AsyncBulkheadTs, E45_CloseSettlesTheWaitersInFifoOrderBeforeItReturns) {
   }
 }
 
-TEST(AsyncBulkheadTs, E46_EachRefusalByCloseIsCountedOnce) {
+TEST(AsyncBulkheadTs, EachRefusalByCloseIsCountedOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 3}};
   auto a = gate.try_acquire();
   Caller b(gate), c(gate), d(gate);
@@ -137,7 +138,7 @@ TEST(AsyncBulkheadTs, E46_EachRefusalByCloseIsCountedOnce) {
   EXPECT_EQ(s.admitted, 1u);
 }
 
-TEST(AsyncBulkheadTs, E52_AnIdleGateClosesAndIsDrained) {
+TEST(AsyncBulkheadTs, AnIdleGateClosesAndIsDrained) {
   int closed = 0;
   Gate gate{{.max_concurrent = 1, .hooks = {.on_close = [&](const Event& e) {
                                     ++closed;

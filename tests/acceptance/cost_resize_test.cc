@@ -1,4 +1,4 @@
-// Weighted calls and live resize (B4, R10).
+// Weighted calls and live resize.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,4 +1,5 @@
-// T26-T34, E47-E51 and D12 of shared/facts/async-bulkhead-ts.md: drain(), alone and with close().
+// The drain() cases of async-bulkhead-ts (test/bulkhead.test.ts, see tests/SOURCES.md), alone and with
+// close(); and a deadline, which its drain() does not have.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -38,13 +39,13 @@ class Drainer {
   std::jthread thread_;
 };
 
-TEST(AsyncBulkheadTs, T26_DrainReturnsAtOnceWhenIdle) {
+TEST(AsyncBulkheadTs, DrainReturnsAtOnceWhenIdle) {
   Gate gate{{.max_concurrent = 1}};
   EXPECT_TRUE(gate.drain());
   EXPECT_TRUE(gate.drain(TimePoint::min()));
 }
 
-TEST(AsyncBulkheadTs, T27_DrainReturnsOnlyWithTheLastPermit) {
+TEST(AsyncBulkheadTs, DrainReturnsOnlyWithTheLastPermit) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 2, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -57,7 +58,7 @@ TEST(AsyncBulkheadTs, T27_DrainReturnsOnlyWithTheLastPermit) {
   EXPECT_TRUE(drainer.drained());
 }
 
-TEST(AsyncBulkheadTs, T28_ManyDrainsAtOnceAllReturn) {
+TEST(AsyncBulkheadTs, ManyDrainsAtOnceAllReturn) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -69,7 +70,7 @@ TEST(AsyncBulkheadTs, T28_ManyDrainsAtOnceAllReturn) {
   EXPECT_TRUE(three.drained());
 }
 
-TEST(AsyncBulkheadTs, T29_DrainWorksWithoutCloseAndLetsNewWorkInAfterwards) {
+TEST(AsyncBulkheadTs, DrainWorksWithoutCloseAndLetsNewWorkInAfterwards) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -79,7 +80,7 @@ TEST(AsyncBulkheadTs, T29_DrainWorksWithoutCloseAndLetsNewWorkInAfterwards) {
   EXPECT_TRUE(gate.try_acquire());
 }
 
-TEST(AsyncBulkheadTs, T30_DrainWaitsForTheWaitersToo) {
+TEST(AsyncBulkheadTs, DrainWaitsForTheWaitersToo) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -93,7 +94,7 @@ TEST(AsyncBulkheadTs, T30_DrainWaitsForTheWaitersToo) {
   EXPECT_TRUE(drainer.drained());
 }
 
-TEST(AsyncBulkheadTs, T31_CloseThenDrainLetsTheRunningFinishAndRefusesTheWaiting) {
+TEST(AsyncBulkheadTs, CloseThenDrainLetsTheRunningFinishAndRefusesTheWaiting) {
   Gate gate{{.max_concurrent = 2, .max_queue = 2}};
   std::latch end(1);
   std::atomic<int> finished = 0;
@@ -118,7 +119,7 @@ TEST(AsyncBulkheadTs, T31_CloseThenDrainLetsTheRunningFinishAndRefusesTheWaiting
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, T32_DrainThenCloseStillWaitsForThePermit) {
+TEST(AsyncBulkheadTs, DrainThenCloseStillWaitsForThePermit) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -132,13 +133,13 @@ TEST(AsyncBulkheadTs, T32_DrainThenCloseStillWaitsForThePermit) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, T33_AClosedIdleGateIsDrainedAtOnce) {
+TEST(AsyncBulkheadTs, AClosedIdleGateIsDrainedAtOnce) {
   Gate gate{{.max_concurrent = 1}};
   gate.close();
   EXPECT_TRUE(gate.drain());
 }
 
-TEST(AsyncBulkheadTs, T34_GracefulShutdownLosesNoResult) {
+TEST(AsyncBulkheadTs, GracefulShutdownLosesNoResult) {
   Gate gate{{.max_concurrent = 3, .max_queue = 5}};
   std::latch end(1);
   std::vector<int> results(3);
@@ -162,7 +163,7 @@ TEST(AsyncBulkheadTs, T34_GracefulShutdownLosesNoResult) {
 }
 
 // The order in which threads return from drain() is the kernel's; that the waiters come first is ours.
-TEST(AsyncBulkheadTs, E47_WaitersLearnOfTheCloseBeforeAnyDrainReturns) {
+TEST(AsyncBulkheadTs, WaitersLearnOfTheCloseBeforeAnyDrainReturns) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 2, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -177,7 +178,7 @@ TEST(AsyncBulkheadTs, E47_WaitersLearnOfTheCloseBeforeAnyDrainReturns) {
   EXPECT_TRUE(two.drained());
 }
 
-TEST(AsyncBulkheadTs, E48_ADrainIsOverAtTheIdleInstantWhoeverComesAfterIt) {
+TEST(AsyncBulkheadTs, ADrainIsOverAtTheIdleInstantWhoeverComesAfterIt) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -189,7 +190,7 @@ TEST(AsyncBulkheadTs, E48_ADrainIsOverAtTheIdleInstantWhoeverComesAfterIt) {
   EXPECT_EQ(gate.snapshot().in_flight, 1u);
 }
 
-TEST(AsyncBulkheadTs, E49_ADrainStaysPendingAcrossHandOffs) {
+TEST(AsyncBulkheadTs, ADrainStaysPendingAcrossHandOffs) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 3, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -206,7 +207,7 @@ TEST(AsyncBulkheadTs, E49_ADrainStaysPendingAcrossHandOffs) {
   EXPECT_TRUE(drainer.drained());
 }
 
-TEST(AsyncBulkheadTs, E50_DrainCanBeUsedAgainAndAgain) {
+TEST(AsyncBulkheadTs, DrainCanBeUsedAgainAndAgain) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .clock = &clock}};
   for (int i = 0; i < 5; ++i) {
@@ -218,7 +219,7 @@ TEST(AsyncBulkheadTs, E50_DrainCanBeUsedAgainAndAgain) {
   }
 }
 
-TEST(AsyncBulkheadTs, E51_WorkAdmittedLaterDelaysADrain) {
+TEST(AsyncBulkheadTs, WorkAdmittedLaterDelaysADrain) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 2, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -232,7 +233,7 @@ TEST(AsyncBulkheadTs, E51_WorkAdmittedLaterDelaysADrain) {
   EXPECT_TRUE(drainer.drained());
 }
 
-TEST(AsyncBulkheadTs, D12_DrainGivesUpAtItsDeadlineAndTheSnapshotSaysWhatIsLeft) {
+TEST(AsyncBulkheadTs, DrainGivesUpAtItsDeadlineAndTheSnapshotSaysWhatIsLeft) {
   WatchedClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto a = gate.try_acquire();

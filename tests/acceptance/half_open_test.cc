@@ -37,14 +37,14 @@ TEST_P(HalfOpen, DecidesAtTheRightResult) {
                    .half_open_calls = c.probes,
                    .half_open_failure_rate = c.closed_rate > 0 ? share : 0,
                    .clock = &clock});
-  for (int i = 0; i < 10; ++i) breaker.complete(breaker.admit().value(), CallVerdict::failure, 1ms);
+  for (int i = 0; i < 10; ++i) breaker.complete(breaker.admit().value(), Outcome::failure, 1ms);
   ASSERT_EQ(breaker.snapshot().state, BreakerState::open);
   clock.advance(1s);
   for (std::size_t i = 0; i < c.results.size(); ++i) {
     const auto probe = breaker.admit();
     ASSERT_TRUE(probe && probe->is_probe()) << i;
     ASSERT_EQ(breaker.snapshot().state, BreakerState::half_open) << i;
-    breaker.complete(*probe, c.results[i] == 's' ? CallVerdict::success : CallVerdict::failure, 1ms);
+    breaker.complete(*probe, c.results[i] == 's' ? Outcome::success : Outcome::failure, 1ms);
   }
   EXPECT_EQ(breaker.snapshot().state, c.verdict);
 }

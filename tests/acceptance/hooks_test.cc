@@ -1,5 +1,5 @@
-// E56-E66 of shared/facts/async-bulkhead-ts.md: hooks, with our names (on_admit, on_reject,
-// on_release, on_resize, on_close).
+// The order, payload and re-entrancy of the hooks of async-bulkhead-ts (see tests/SOURCES.md), with our names
+// (on_admit, on_reject, on_release, on_resize, on_close).
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -37,7 +37,7 @@ Hooks tracing(Trace& trace) {
   return hooks;
 }
 
-TEST(AsyncBulkheadTs, E56_TheFullTraceOfALife) {
+TEST(AsyncBulkheadTs, HooksReportTheWholeLifeOfAGateInOrder) {
   Trace trace;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .hooks = tracing(trace)}};
   auto a = gate.try_acquire();
@@ -56,7 +56,7 @@ TEST(AsyncBulkheadTs, E56_TheFullTraceOfALife) {
                           "reject shutdown 0/0"}));
 }
 
-TEST(AsyncBulkheadTs, E57_OnAHandOffTheAdmissionComesBeforeTheRelease) {
+TEST(AsyncBulkheadTs, OnAHandOffTheAdmissionComesBeforeTheRelease) {
   for (Kind kind : kinds) {
     Trace trace;
     Gate gate{{.max_concurrent = 1, .max_queue = 1, .hooks = tracing(trace)}};
@@ -69,7 +69,7 @@ TEST(AsyncBulkheadTs, E57_OnAHandOffTheAdmissionComesBeforeTheRelease) {
   }
 }
 
-TEST(AsyncBulkheadTs, E58_CloseTellsTheRejectionsOneByOneAndThenTheClose) {
+TEST(AsyncBulkheadTs, CloseTellsTheRejectionsOneByOneAndThenTheClose) {
   Trace trace;
   Gate gate{{.max_concurrent = 1, .max_queue = 3, .hooks = tracing(trace)}};
   auto a = gate.try_acquire();
@@ -79,7 +79,7 @@ TEST(AsyncBulkheadTs, E58_CloseTellsTheRejectionsOneByOneAndThenTheClose) {
                           "close 1/0"}));
 }
 
-TEST(AsyncBulkheadTs, E59_JoiningTheLineIsSilent) {
+TEST(AsyncBulkheadTs, JoiningTheLineIsSilent) {
   Trace trace;
   Gate gate{{.max_concurrent = 1, .max_queue = 2, .hooks = tracing(trace)}};
   auto a = gate.try_acquire();
@@ -88,7 +88,7 @@ TEST(AsyncBulkheadTs, E59_JoiningTheLineIsSilent) {
   gate.close();
 }
 
-TEST(AsyncBulkheadTs, E60_ADoubleReleaseAndASecondCloseAreSilent) {
+TEST(AsyncBulkheadTs, ADoubleReleaseAndASecondCloseAreSilent) {
   Trace trace;
   Gate gate{{.max_concurrent = 1, .hooks = tracing(trace)}};
   auto a = gate.try_acquire();
@@ -99,7 +99,7 @@ TEST(AsyncBulkheadTs, E60_ADoubleReleaseAndASecondCloseAreSilent) {
   EXPECT_EQ(trace, (Trace{"admit 1/0", "release 0/0", "close 0/0"}));
 }
 
-TEST(AsyncBulkheadTs, E61_AnEventCarriesTheNameTheTierAndTheNumbers) {
+TEST(AsyncBulkheadTs, AnEventCarriesTheNameTheTierAndTheNumbers) {
   std::vector<Event> events;
   std::string name;
   const auto note = [&](const Event& e) {
@@ -128,7 +128,7 @@ TEST(AsyncBulkheadTs, E61_AnEventCarriesTheNameTheTierAndTheNumbers) {
   EXPECT_EQ(name, "");
 }
 
-TEST(AsyncBulkheadTs, E62_ThrowingHooksAreCountedAndChangeNothing) {
+TEST(AsyncBulkheadTs, ThrowingHooksAreCountedAndChangeNothing) {
   const auto boom = [](const Event&) { throw std::runtime_error("hook"); };
   Hooks hooks{.on_admit = boom, .on_release = boom, .on_resize = boom, .on_close = boom};
   hooks.on_reject = [](const Event&, Reason) { throw 1; };
@@ -146,7 +146,7 @@ TEST(AsyncBulkheadTs, E62_ThrowingHooksAreCountedAndChangeNothing) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, E63_AHookRunsBeforeTheCallerLearnsAndSeesItsAdmission) {
+TEST(AsyncBulkheadTs, AHookRunsBeforeTheCallerLearnsAndSeesItsAdmission) {
   for (Kind kind : kinds) {
     std::atomic<int> admissions = 0;
     std::uint32_t seen = 0;
@@ -173,7 +173,7 @@ TEST(AsyncBulkheadTs, E63_AHookRunsBeforeTheCallerLearnsAndSeesItsAdmission) {
   }
 }
 
-TEST(AsyncBulkheadTs, E64_AReleaseHookMayTakeTheUnitAndHoldBackADrain) {
+TEST(AsyncBulkheadTs, AReleaseHookMayTakeTheUnitAndHoldBackADrain) {
   WatchedClock clock;
   Gate* self = nullptr;
   std::optional<Result<Permit>> taken;
@@ -207,7 +207,7 @@ TEST(AsyncBulkheadTs, E64_AReleaseHookMayTakeTheUnitAndHoldBackADrain) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, E65_AHookMayCloseDuringAHandOffAndTheAdmittedStays) {
+TEST(AsyncBulkheadTs, AHookMayCloseDuringAHandOffAndTheAdmittedStays) {
   Gate* self = nullptr;
   int admissions = 0;
   Gate gate{{.max_concurrent = 1, .max_queue = 3, .hooks = {.on_admit = [&](const Event&) {
@@ -225,7 +225,7 @@ TEST(AsyncBulkheadTs, E65_AHookMayCloseDuringAHandOffAndTheAdmittedStays) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, E66_CancelsAndTimeoutsAreTold) {
+TEST(AsyncBulkheadTs, CancellationsAndTimeoutsAreReportedAsRejections) {
   for (Kind kind : kinds) {
     Trace trace;
     ManualClock clock;
@@ -244,7 +244,7 @@ TEST(AsyncBulkheadTs, E66_CancelsAndTimeoutsAreTold) {
   }
 }
 
-// Beyond the list: R16's fifth hook, and eviction.
+// Not in async-bulkhead-ts: on_resize, and eviction.
 TEST(Hooks, AResizeIsToldAfterTheAdmissionsItBrought) {
   Trace trace;
   Gate gate{{.max_concurrent = 1, .max_queue = 2, .hooks = tracing(trace)}};

@@ -241,7 +241,7 @@ TEST_F(Occupancy, OfABulkheadCostsNoFurtherLookAtTheClock) {
   {
     auto call = db.try_acquire();
     clock_.advance(1s);
-    call->finish(CallVerdict::failure);
+    call->finish(Outcome::failure);
   }
   EXPECT_EQ(clock.looks, 6);
   const BulkheadSnapshot s = db.snapshot();
@@ -251,15 +251,15 @@ TEST_F(Occupancy, OfABulkheadCostsNoFurtherLookAtTheClock) {
 
 TEST_F(Occupancy, OfABulkheadComesWithItsHistograms) {
   Bulkhead without{{.name = "without", .histograms = false, .clock = &clock_}};
-  without.execute([&] { clock_.advance(1s); });
+  EXPECT_TRUE(without.execute([&] { clock_.advance(1s); }));
   EXPECT_EQ(without.snapshot().gate.occupancy, 0s);
 
   BulkheadOptions o{.name = "with", .clock = &clock_};
   Bulkhead with{o};
-  with.execute([&] { clock_.advance(1s); });
+  EXPECT_TRUE(with.execute([&] { clock_.advance(1s); }));
   o.histograms = false;
   with.update(o);  // it goes on, and looks at the clock for itself
-  with.execute([&] { clock_.advance(1s); });
+  EXPECT_TRUE(with.execute([&] { clock_.advance(1s); }));
   EXPECT_EQ(with.snapshot().gate.occupancy, 2s);
   EXPECT_EQ(with.snapshot().gate.saturated, 2s);
 }

@@ -1,4 +1,4 @@
-// E29-E37 of shared/facts/async-bulkhead-ts.md: order of admission, and what a release does.
+// The order of admission in async-bulkhead-ts (see tests/SOURCES.md), and what a release does.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace tests;
 
-TEST(AsyncBulkheadTs, E29_TryAcquireAfterAReleaseDoesNotBarge) {
+TEST(AsyncBulkheadTs, TryAcquireAfterAReleaseDoesNotBarge) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto a = gate.try_acquire();
   Caller b(gate, {}, Kind::thread);
@@ -24,7 +24,7 @@ TEST(AsyncBulkheadTs, E29_TryAcquireAfterAReleaseDoesNotBarge) {
   EXPECT_TRUE(b.admitted());
 }
 
-TEST(AsyncBulkheadTs, E30_AcquireAfterAReleaseQueuesBehind) {
+TEST(AsyncBulkheadTs, AcquireAfterAReleaseQueuesBehind) {
   Gate gate{{.max_concurrent = 1, .max_queue = 2}};
   auto a = gate.try_acquire();
   Caller b(gate, {}, Kind::thread);
@@ -38,7 +38,7 @@ TEST(AsyncBulkheadTs, E30_AcquireAfterAReleaseQueuesBehind) {
   EXPECT_TRUE(c.admitted());
 }
 
-TEST(AsyncBulkheadTs, E31_AHundredWaitersAreAdmittedInStrictOrder) {
+TEST(AsyncBulkheadTs, AHundredWaitersAreAdmittedInStrictOrder) {
   Gate gate{{.max_concurrent = 1, .max_queue = 100}};
   auto a = gate.try_acquire();
   std::vector<Caller> line;
@@ -54,7 +54,7 @@ TEST(AsyncBulkheadTs, E31_AHundredWaitersAreAdmittedInStrictOrder) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, E31_ThreadsHandlersAndCoroutinesShareOneStrictLine) {
+TEST(AsyncBulkheadTs, ThreadsHandlersAndCoroutinesShareOneStrictLine) {
   Gate gate{{.max_concurrent = 1, .max_queue = 100}};
   auto a = gate.try_acquire();
   std::vector<std::size_t> order;  // guarded by the gate itself
@@ -82,7 +82,7 @@ TEST(AsyncBulkheadTs, E31_ThreadsHandlersAndCoroutinesShareOneStrictLine) {
   for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], i);
 }
 
-TEST(AsyncBulkheadTs, E32_ACancelInMidLineKeepsTheOrderAndFreesItsPlace) {
+TEST(AsyncBulkheadTs, ACancelInMidLineKeepsTheOrderAndFreesItsPlace) {
   Gate gate{{.max_concurrent = 1, .max_queue = 3}};
   auto a = gate.try_acquire();
   std::stop_source stop;
@@ -102,7 +102,7 @@ TEST(AsyncBulkheadTs, E32_ACancelInMidLineKeepsTheOrderAndFreesItsPlace) {
   EXPECT_EQ(c.reason(), Reason::cancelled);
 }
 
-TEST(AsyncBulkheadTs, E33_OneReleaseAdmitsOneWaiter) {
+TEST(AsyncBulkheadTs, OneReleaseAdmitsOneWaiter) {
   Gate gate{{.max_concurrent = 3, .max_queue = 5}};
   Result<Permit> held[] = {gate.try_acquire(), gate.try_acquire(), gate.try_acquire()};
   std::vector<Caller> line;
@@ -116,7 +116,7 @@ TEST(AsyncBulkheadTs, E33_OneReleaseAdmitsOneWaiter) {
   gate.close();
 }
 
-TEST(AsyncBulkheadTs, E34_TheHandOffIsDoneWhenReleaseReturns) {
+TEST(AsyncBulkheadTs, TheHandOffIsDoneWhenReleaseReturns) {
   for (Kind kind : kinds) {
     Gate gate{{.max_concurrent = 1, .max_queue = 1}};
     auto a = gate.try_acquire();
@@ -132,7 +132,7 @@ TEST(AsyncBulkheadTs, E34_TheHandOffIsDoneWhenReleaseReturns) {
   }
 }
 
-TEST(AsyncBulkheadTs, E35_ReleasingThriceNeverFreesAnotherHolder) {
+TEST(AsyncBulkheadTs, ReleasingThriceNeverFreesAnotherHolder) {
   Gate gate{{.max_concurrent = 2}};
   auto a = gate.try_acquire();
   auto b = gate.try_acquire();
@@ -146,7 +146,7 @@ TEST(AsyncBulkheadTs, E35_ReleasingThriceNeverFreesAnotherHolder) {
   EXPECT_TRUE(*b);
 }
 
-TEST(AsyncBulkheadTs, E36_ADoubleReleaseDoesNotAdmitAWaiter) {
+TEST(AsyncBulkheadTs, ADoubleReleaseDoesNotAdmitAWaiter) {
   Gate gate{{.max_concurrent = 1, .max_queue = 2}};
   auto a = gate.try_acquire();
   Caller b(gate), c(gate);
@@ -159,7 +159,7 @@ TEST(AsyncBulkheadTs, E36_ADoubleReleaseDoesNotAdmitAWaiter) {
 }
 
 // A permit knows its gate: detached from the caller here means moved elsewhere.
-TEST(AsyncBulkheadTs, E37_APermitMovedAwayIsReleasedAfterClose) {
+TEST(AsyncBulkheadTs, APermitMovedAwayIsReleasedAfterClose) {
   Gate gate{{.max_concurrent = 1}};
   Permit kept;
   {

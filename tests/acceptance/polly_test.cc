@@ -1,5 +1,6 @@
-// The scenario table of Polly (shared/facts/peers.md section 6): so much load on so many slots and places in
-// line; some of the waiting and of the running are cancelled; the numbers are checked after every step.
+// The scenario table of Polly (test/Polly.Specs/Bulkhead/BulkheadScenarios.cs): a load on a number of slots
+// and places in line; some of the waiting and of the running calls are cancelled; the numbers are checked
+// after every step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +21,8 @@ struct Scenario {
   bool cancel_queuing, cancel_executing;
 };
 void PrintTo(const Scenario& s, std::ostream* out) {
-  *out << s.parallel << '_' << s.queue << '_' << s.load << (s.cancel_queuing ? "_cancelQueuing" : "")
-       << (s.cancel_executing ? "_cancelExecuting" : "");
+  *out << "Parallel" << s.parallel << "Queue" << s.queue << "Load" << s.load
+       << (s.cancel_queuing ? "CancelQueuing" : "") << (s.cancel_executing ? "CancelExecuting" : "");
 }
 
 class Polly : public ::testing::TestWithParam<std::tuple<Scenario, Kind>> {};

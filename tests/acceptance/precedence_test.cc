@@ -1,5 +1,5 @@
-// E01-E20 and D1, D3, D4, D8 of shared/facts/async-bulkhead-ts.md: construction, the order
-// of decisions, timeouts.
+// Construction, the order of decisions and timeouts in async-bulkhead-ts (see tests/SOURCES.md). Where this
+// library decides differently, the comment says so. The last cases exclude defects of async-bulkhead-ts.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -29,22 +29,22 @@ AcquireOptions cancelled_already() {
 constexpr std::chrono::nanoseconds unwilling[] = {0ns, -1ns, -1h, gate_default + 1ns};
 
 // uint32_t rules out fractions, NaN and strings; what is left are 0 and values too large.
-TEST(AsyncBulkheadTs, E01_AMaxConcurrentOutOfRangeIsRefused) {
+TEST(AsyncBulkheadTs, AMaxConcurrentOutOfRangeIsRefused) {
   for (std::uint32_t bad : {0u, 1u << 28, std::numeric_limits<std::uint32_t>::max()})
     EXPECT_THROW(Gate({.max_concurrent = bad}), std::invalid_argument) << bad;
 }
 
-TEST(AsyncBulkheadTs, E02_AMaxQueueOutOfRangeIsRefused) {
+TEST(AsyncBulkheadTs, AMaxQueueOutOfRangeIsRefused) {
   for (std::uint32_t bad : {1u << 21, std::numeric_limits<std::uint32_t>::max()})
     EXPECT_THROW(Gate({.max_queue = bad}), std::invalid_argument) << bad;
 }
 
-TEST(AsyncBulkheadTs, E03_WithoutASettingThereIsNoQueue) {
+TEST(AsyncBulkheadTs, WithoutASettingThereIsNoQueue) {
   Gate gate{{.max_concurrent = 3}};
   EXPECT_EQ(gate.snapshot().max_queue, 0u);
 }
 
-TEST(AsyncBulkheadTs, E04_AFreshSnapshotIsAllZero) {
+TEST(AsyncBulkheadTs, AFreshSnapshotIsAllZero) {
   Gate gate{{.max_concurrent = 2, .max_queue = 3}};
   const Snapshot s = gate.snapshot();
   EXPECT_EQ(s.max_concurrent, 2u);
@@ -57,7 +57,7 @@ TEST(AsyncBulkheadTs, E04_AFreshSnapshotIsAllZero) {
   EXPECT_EQ(s.mean_hold, 0ns);
 }
 
-TEST(AsyncBulkheadTs, E05_MaxConcurrentIsCheckedFirst) {
+TEST(AsyncBulkheadTs, MaxConcurrentIsCheckedFirst) {
   try {
     Gate gate{{.max_concurrent = 0, .max_queue = 1u << 21}};
     FAIL();
@@ -66,8 +66,9 @@ TEST(AsyncBulkheadTs, E05_MaxConcurrentIsCheckedFirst) {
   }
 }
 
-// E06 and E08 differ on purpose: a call that is already cancelled does not run even if there is room.
-TEST(AsyncBulkheadTs, E06_ACancelledCallIsNotAdmittedEvenIfThereIsRoom) {
+// Different on purpose: async-bulkhead-ts ignores an aborted signal if there is room. Here a cancelled call
+// never runs.
+TEST(AsyncBulkheadTs, ACancelledCallIsNotAdmittedEvenIfThereIsRoom) {
   Gate gate{{.max_concurrent = 1}};
   EXPECT_EQ(gate.try_acquire(cancelled_already()).error().reason, Reason::cancelled);
   EXPECT_EQ(gate.acquire(cancelled_already()).error().reason, Reason::cancelled);
@@ -75,7 +76,7 @@ TEST(AsyncBulkheadTs, E06_ACancelledCallIsNotAdmittedEvenIfThereIsRoom) {
   EXPECT_EQ(gate.snapshot().admitted, 0u);
 }
 
-TEST(AsyncBulkheadTs, E07_UnwillingToWaitIsAdmittedIfThereIsRoom) {
+TEST(AsyncBulkheadTs, ACallUnwillingToWaitIsAdmittedIfThereIsRoom) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   for (auto timeout : unwilling) {
     EXPECT_TRUE(gate.acquire({.timeout = timeout}));
@@ -83,22 +84,22 @@ TEST(AsyncBulkheadTs, E07_UnwillingToWaitIsAdmittedIfThereIsRoom) {
   }
 }
 
-TEST(AsyncBulkheadTs, E08_RunDoesNotCallForACancelledCall) {
+TEST(AsyncBulkheadTs, RunDoesNotCallForACancelledCall) {
   Gate gate{{.max_concurrent = 1}};
   bool called = false;
   EXPECT_EQ(gate.run([&] { called = true; }, cancelled_already()).error().reason, Reason::cancelled);
   EXPECT_FALSE(called);
 }
 
-// E09 and E10: cancelled comes before the limits in our order of decisions.
-TEST(AsyncBulkheadTs, E09_CancelledComesBeforeConcurrencyLimit) {
+// Different on purpose: async-bulkhead-ts checks the limits before the signal.
+TEST(AsyncBulkheadTs, CancelledComesBeforeConcurrencyLimit) {
   Gate gate{{.max_concurrent = 1}};
   auto a = gate.try_acquire();
   EXPECT_EQ(gate.try_acquire(cancelled_already()).error().reason, Reason::cancelled);
   for (Kind kind : kinds) EXPECT_EQ(Caller(gate, cancelled_already(), kind).reason(), Reason::cancelled);
 }
 
-TEST(AsyncBulkheadTs, E10_CancelledComesBeforeQueueLimit) {
+TEST(AsyncBulkheadTs, CancelledComesBeforeQueueLimit) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto a = gate.try_acquire();
   Caller b(gate);
@@ -106,14 +107,14 @@ TEST(AsyncBulkheadTs, E10_CancelledComesBeforeQueueLimit) {
   EXPECT_TRUE(b.pending());
 }
 
-TEST(AsyncBulkheadTs, E11_ShutdownComesBeforeCancelled) {
+TEST(AsyncBulkheadTs, ShutdownComesBeforeCancelled) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   gate.close();
   EXPECT_EQ(gate.try_acquire(cancelled_already()).error().reason, Reason::shutdown);
   for (Kind kind : kinds) EXPECT_EQ(Caller(gate, cancelled_already(), kind).reason(), Reason::shutdown);
 }
 
-TEST(AsyncBulkheadTs, E12_ACancelledCallNeverJoinsTheLineAndIsCounted) {
+TEST(AsyncBulkheadTs, ACancelledCallNeverJoinsTheLineAndIsCounted) {
   std::uint32_t most_waiting = 0;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .hooks = {.on_reject = [&](const Event& e, Reason) {
                                                     most_waiting = std::max(most_waiting, e.waiting);
@@ -127,7 +128,7 @@ TEST(AsyncBulkheadTs, E12_ACancelledCallNeverJoinsTheLineAndIsCounted) {
   EXPECT_EQ(s.rejected(), 3u);
 }
 
-TEST(AsyncBulkheadTs, E13_CancelledComesBeforeDeadlineAndTimeout) {
+TEST(AsyncBulkheadTs, CancelledComesBeforeDeadlineAndTimeout) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -139,15 +140,15 @@ TEST(AsyncBulkheadTs, E13_CancelledComesBeforeDeadlineAndTimeout) {
   for (Kind kind : kinds) EXPECT_EQ(Caller(gate, options, kind).reason(), Reason::deadline);
 }
 
-// E14 and E15: a timeout of 0 means "do not wait" here, instead of "until the next tick".
-TEST(AsyncBulkheadTs, E14_ATimeoutOfZeroIsRefusedAtOnce) {
+// Different on purpose: a timeout of 0 means "do not wait" here, instead of "until the next tick".
+TEST(AsyncBulkheadTs, ATimeoutOfZeroIsRefusedAtOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto a = gate.try_acquire();
   for (Kind kind : kinds) EXPECT_EQ(Caller(gate, {.timeout = 0ns}, kind).reason(), Reason::timeout);
   EXPECT_EQ(gate.snapshot().rejected(Reason::timeout), 3u);
 }
 
-TEST(AsyncBulkheadTs, E15_TheShortestTimeoutStillWinsAgainstALaterTick) {
+TEST(AsyncBulkheadTs, AReleaseBeforeTheShortestTimeoutEndsAdmits) {
   for (Kind kind : kinds) {
     ManualClock clock;
     Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
@@ -160,8 +161,9 @@ TEST(AsyncBulkheadTs, E15_TheShortestTimeoutStillWinsAgainstALaterTick) {
   }
 }
 
-// Infinity means "wait for ever" here (D3), see D3 below; the other odd values mean "do not wait".
-TEST(AsyncBulkheadTs, E16_ANegativeTimeoutIsRefusedAtOnceAndNeverWaits) {
+// An infinite timeout waits for ever here, see HugeTimeoutsWaitInsteadOfWrappingAround; other odd values mean
+// "do not wait".
+TEST(AsyncBulkheadTs, ANegativeTimeoutIsRefusedAtOnceAndNeverWaits) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto a = gate.try_acquire();
   for (auto timeout : unwilling)
@@ -173,7 +175,7 @@ TEST(AsyncBulkheadTs, E16_ANegativeTimeoutIsRefusedAtOnceAndNeverWaits) {
   EXPECT_EQ(gate.snapshot().rejected(), 12u);
 }
 
-TEST(AsyncBulkheadTs, E17_WithoutATimeoutACallWaitsForEver) {
+TEST(AsyncBulkheadTs, WithoutATimeoutACallWaitsForEver) {
   for (Kind kind : kinds) {
     WatchedClock clock;
     Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
@@ -187,7 +189,7 @@ TEST(AsyncBulkheadTs, E17_WithoutATimeoutACallWaitsForEver) {
   }
 }
 
-TEST(AsyncBulkheadTs, E18_AdmissionDisarmsTheTimer) {
+TEST(AsyncBulkheadTs, AdmissionDisarmsTheTimer) {
   for (Kind kind : {Kind::handler, Kind::coroutine}) {
     ManualClock clock;
     Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
@@ -202,7 +204,7 @@ TEST(AsyncBulkheadTs, E18_AdmissionDisarmsTheTimer) {
   }
 }
 
-TEST(AsyncBulkheadTs, E19_ATimeoutFreesThePlaceInLineAtOnce) {
+TEST(AsyncBulkheadTs, ATimeoutFreesThePlaceInLineAtOnce) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -216,7 +218,7 @@ TEST(AsyncBulkheadTs, E19_ATimeoutFreesThePlaceInLineAtOnce) {
   EXPECT_TRUE(c.admitted());
 }
 
-TEST(AsyncBulkheadTs, E20_ATimeoutBoundsTheWaitNotTheCall) {
+TEST(AsyncBulkheadTs, ATimeoutBoundsTheWaitNotTheCall) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   const auto result = gate.run(
@@ -229,8 +231,9 @@ TEST(AsyncBulkheadTs, E20_ATimeoutBoundsTheWaitNotTheCall) {
   EXPECT_EQ(gate.snapshot().rejected(), 0u);
 }
 
-// There is no options object to be broken; the nearest is a call whose odd options keep it out of the line.
-TEST(AsyncBulkheadTs, D1_OddOptionsNeverLeakAPlaceInLine) {
+// In async-bulkhead-ts a broken options object takes a place in line for ever. Here no options object can be
+// broken; the nearest case is a call whose odd options keep it out of the line.
+TEST(AsyncBulkheadTs, OddOptionsNeverLeakAPlaceInLine) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto a = gate.try_acquire();
@@ -252,7 +255,8 @@ TEST(AsyncBulkheadTs, D1_OddOptionsNeverLeakAPlaceInLine) {
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, D3_HugeTimeoutsWaitInsteadOfWrappingAround) {
+// In async-bulkhead-ts an infinite timeout, or one above 2^31 - 1 ms, ends within a millisecond.
+TEST(AsyncBulkheadTs, HugeTimeoutsWaitInsteadOfWrappingAround) {
   const std::chrono::nanoseconds huge[] = {wait_forever, wait_forever - 1ns, wait_forever - 1h,
                                            std::chrono::milliseconds(std::int64_t{1} << 31) + 1ms};
   for (auto timeout : huge)
@@ -269,7 +273,7 @@ TEST(AsyncBulkheadTs, D3_HugeTimeoutsWaitInsteadOfWrappingAround) {
     }
 }
 
-TEST(AsyncBulkheadTs, D3_HugeTimeoutsWaitOnTheRealClockToo) {
+TEST(AsyncBulkheadTs, HugeTimeoutsWaitOnTheRealClockToo) {
   for (auto timeout : {wait_forever - 1ns, std::chrono::nanoseconds(24h * 365 * 200)})
     for (Kind kind : kinds) {
       Gate gate{{.max_concurrent = 1, .max_queue = 1}};
@@ -281,7 +285,9 @@ TEST(AsyncBulkheadTs, D3_HugeTimeoutsWaitOnTheRealClockToo) {
     }
 }
 
-TEST(AsyncBulkheadTs, D4_ChangingTheOptionsAfterwardsChangesNothing) {
+// async-bulkhead-ts reads the caller's options object at every call, so a change to it resizes without
+// validation.
+TEST(AsyncBulkheadTs, ChangingTheOptionsAfterwardsChangesNothing) {
   int called = 0;
   GateOptions options{.name = "db", .max_concurrent = 1, .max_queue = 1};
   options.hooks.on_admit = [&](const Event&) { ++called; };
@@ -298,7 +304,7 @@ TEST(AsyncBulkheadTs, D4_ChangingTheOptionsAfterwardsChangesNothing) {
 }
 
 // That a gate with the largest queue allocates nothing for it is proved in allocation_test.cc.
-TEST(AsyncBulkheadTs, D8_TheLargestQueueIsAsLightAsNone) {
+TEST(AsyncBulkheadTs, TheLargestQueueIsAsLightAsNone) {
   Gate gate{{.max_concurrent = 1, .max_queue = (1u << 21) - 1}};
   auto a = gate.try_acquire();
   Caller b(gate);

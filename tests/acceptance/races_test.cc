@@ -1,5 +1,5 @@
-// E21-E28 of shared/facts/async-bulkhead-ts.md: who comes first wins, for every way to wait; then
-// with real threads.
+// The races of async-bulkhead-ts (see tests/SOURCES.md): the first of two events decides, for every way to
+// wait; then with real threads.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -28,7 +28,7 @@ class AsyncBulkheadTsRace : public ::testing::TestWithParam<Kind> {
 };
 INSTANTIATE_TEST_SUITE_P(As, AsyncBulkheadTsRace, ::testing::ValuesIn(kinds), kind_name);
 
-TEST_P(AsyncBulkheadTsRace, E21_ReleaseThenCancelIsAdmitted) {
+TEST_P(AsyncBulkheadTsRace, ReleaseThenCancelIsAdmitted) {
   a->release();
   stop.request_stop();
   EXPECT_TRUE(b.admitted());
@@ -37,7 +37,7 @@ TEST_P(AsyncBulkheadTsRace, E21_ReleaseThenCancelIsAdmitted) {
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsRace, E22_CancelThenReleaseIsCancelledAndTheUnitIsFree) {
+TEST_P(AsyncBulkheadTsRace, CancelThenReleaseIsCancelledAndTheUnitIsFree) {
   stop.request_stop();
   a->release();
   EXPECT_EQ(b.reason(), Reason::cancelled);
@@ -45,7 +45,7 @@ TEST_P(AsyncBulkheadTsRace, E22_CancelThenReleaseIsCancelledAndTheUnitIsFree) {
   EXPECT_TRUE(gate.try_acquire());
 }
 
-TEST_P(AsyncBulkheadTsRace, E24_CancelAfterAdmissionDoesNotReleaseThePermit) {
+TEST_P(AsyncBulkheadTsRace, CancelAfterAdmissionDoesNotReleaseThePermit) {
   a->release();
   EXPECT_TRUE(b.admitted());
   stop.request_stop();
@@ -55,14 +55,14 @@ TEST_P(AsyncBulkheadTsRace, E24_CancelAfterAdmissionDoesNotReleaseThePermit) {
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsRace, E25_CloseThenReleaseIsShutdownAndTheUnitIsNotHandedOn) {
+TEST_P(AsyncBulkheadTsRace, CloseThenReleaseIsShutdownAndTheUnitIsNotHandedOn) {
   gate.close();
   a->release();
   EXPECT_EQ(b.reason(), Reason::shutdown);
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsRace, E26_ReleaseThenCloseIsAdmittedAndSurvives) {
+TEST_P(AsyncBulkheadTsRace, ReleaseThenCloseIsAdmittedAndSurvives) {
   a->release();
   gate.close();
   EXPECT_TRUE(b.admitted());
@@ -71,7 +71,7 @@ TEST_P(AsyncBulkheadTsRace, E26_ReleaseThenCloseIsAdmittedAndSurvives) {
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsRace, E27_CancelThenCloseIsCountedOnceAsCancelled) {
+TEST_P(AsyncBulkheadTsRace, CancelThenCloseIsCountedOnceAsCancelled) {
   stop.request_stop();
   gate.close();
   EXPECT_EQ(b.reason(), Reason::cancelled);
@@ -79,7 +79,7 @@ TEST_P(AsyncBulkheadTsRace, E27_CancelThenCloseIsCountedOnceAsCancelled) {
   EXPECT_EQ(gate.snapshot().rejected(), 1u);
 }
 
-TEST_P(AsyncBulkheadTsRace, E28_CloseThenCancelThenTimerIsCountedOnceAsShutdown) {
+TEST_P(AsyncBulkheadTsRace, CloseThenCancelThenTimerIsCountedOnceAsShutdown) {
   gate.close();
   stop.request_stop();
   clock.advance(10ms);
@@ -88,7 +88,7 @@ TEST_P(AsyncBulkheadTsRace, E28_CloseThenCancelThenTimerIsCountedOnceAsShutdown)
   EXPECT_EQ(gate.snapshot().rejected(), 1u);
 }
 
-TEST(AsyncBulkheadTs, E23_RunAdmittedThenCancelledStillCalls) {
+TEST(AsyncBulkheadTs, RunAdmittedThenCancelledStillCalls) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   std::stop_source stop;
   bool saw_stop = false;
@@ -121,7 +121,7 @@ class AsyncBulkheadTsThreads : public ::testing::TestWithParam<Kind> {
 };
 INSTANTIATE_TEST_SUITE_P(As, AsyncBulkheadTsThreads, ::testing::ValuesIn(kinds), kind_name);
 
-TEST_P(AsyncBulkheadTsThreads, E21_E22_E24_ReleaseAgainstCancel) {
+TEST_P(AsyncBulkheadTsThreads, ReleaseAgainstCancelSettlesOnceAndLosesNoPermit) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   for (int i = 0; i < rounds; ++i) {
     auto a = gate.try_acquire();
@@ -140,7 +140,7 @@ TEST_P(AsyncBulkheadTsThreads, E21_E22_E24_ReleaseAgainstCancel) {
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsThreads, E23_RunAdmittedWhileItIsCancelledCallsOrIsCancelled) {
+TEST_P(AsyncBulkheadTsThreads, RunAdmittedWhileItIsCancelledCallsOrIsCancelled) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   for (int i = 0; i < rounds; ++i) {
     std::stop_source stop;
@@ -153,7 +153,7 @@ TEST_P(AsyncBulkheadTsThreads, E23_RunAdmittedWhileItIsCancelledCallsOrIsCancell
   }
 }
 
-TEST_P(AsyncBulkheadTsThreads, E25_E26_ReleaseAgainstClose) {
+TEST_P(AsyncBulkheadTsThreads, ReleaseAgainstCloseSettlesExactlyOnce) {
   for (int i = 0; i < rounds; ++i) {
     Gate gate{{.max_concurrent = 1, .max_queue = 1}};
     auto a = gate.try_acquire();
@@ -169,7 +169,7 @@ TEST_P(AsyncBulkheadTsThreads, E25_E26_ReleaseAgainstClose) {
   }
 }
 
-TEST_P(AsyncBulkheadTsThreads, E27_E28_CancelAgainstCloseIsCountedOnce) {
+TEST_P(AsyncBulkheadTsThreads, CancelAgainstCloseIsCountedOnce) {
   for (int i = 0; i < rounds; ++i) {
     Gate gate{{.max_concurrent = 1, .max_queue = 1}};
     auto a = gate.try_acquire();
@@ -184,7 +184,7 @@ TEST_P(AsyncBulkheadTsThreads, E27_E28_CancelAgainstCloseIsCountedOnce) {
   }
 }
 
-TEST_P(AsyncBulkheadTsThreads, E28_CloseAgainstTimeoutIsCountedOnce) {
+TEST_P(AsyncBulkheadTsThreads, CloseAgainstTimeoutIsCountedOnce) {
   for (int i = 0; i < rounds / 4; ++i) {
     ManualClock clock;
     Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};

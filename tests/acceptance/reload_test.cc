@@ -49,9 +49,7 @@ class ReloadTest : public testing::Test {
     watch_.emplace(watch::FileWatchOptions{.path = file().string(),
                                            .on_change = [this] { live_->reload("watch"); },
                                            .debounce = 1ms,
-                                           .poll = 1h,
-                                           .on_tick = [this] { live_->expire(); },
-                                           .tick = 1ms});
+                                           .poll = 1h});
   }
   void TearDown() override { watch_.reset(); }
 

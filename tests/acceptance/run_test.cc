@@ -1,4 +1,4 @@
-// E38-E44 of shared/facts/async-bulkhead-ts.md: run().
+// What run() does in async-bulkhead-ts (see tests/SOURCES.md).
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 using namespace tests;
 
 // run() calls on the caller's thread: there is no tick between admission and the call.
-TEST(AsyncBulkheadTs, E38_RunHoldsThePermitForTheCallAndReleasesBeforeItReturns) {
+TEST(AsyncBulkheadTs, RunHoldsThePermitForTheCallAndReleasesBeforeItReturns) {
   Gate gate{{.max_concurrent = 1}};
   const auto inside = gate.run([&] { return numbers(gate); });
   EXPECT_EQ(inside.value(), Numbers(1, 0));
@@ -24,7 +24,7 @@ TEST(AsyncBulkheadTs, E38_RunHoldsThePermitForTheCallAndReleasesBeforeItReturns)
   EXPECT_EQ(gate.snapshot().succeeded, 1u);
 }
 
-TEST(AsyncBulkheadTs, E39_AThrowTravelsUnchangedAndCountsAsFailure) {
+TEST(AsyncBulkheadTs, AThrowTravelsUnchangedAndCountsAsFailure) {
   Gate gate{{.max_concurrent = 1}};
   try {
     gate.run([] { throw 42; }).value();
@@ -36,7 +36,7 @@ TEST(AsyncBulkheadTs, E39_AThrowTravelsUnchangedAndCountsAsFailure) {
   EXPECT_EQ(gate.snapshot().failed, 1u);
 }
 
-TEST(AsyncBulkheadTs, E40_TheValuePassesThrough) {
+TEST(AsyncBulkheadTs, TheValuePassesThrough) {
   Gate gate{{.max_concurrent = 1}};
   EXPECT_EQ(gate.run([] { return std::make_unique<int>(7); }).value().operator*(), 7);
   int x = 1;
@@ -47,7 +47,7 @@ TEST(AsyncBulkheadTs, E40_TheValuePassesThrough) {
   EXPECT_EQ(gate.snapshot().failed, 1u);
 }
 
-TEST(AsyncBulkheadTs, E41_TheCallGetsTheVeryStopTokenOfTheCaller) {
+TEST(AsyncBulkheadTs, TheCallGetsTheVeryStopTokenOfTheCaller) {
   Gate gate{{.max_concurrent = 1}};
   std::stop_source stop;
   EXPECT_TRUE(
@@ -55,7 +55,7 @@ TEST(AsyncBulkheadTs, E41_TheCallGetsTheVeryStopTokenOfTheCaller) {
   EXPECT_FALSE(gate.run([](std::stop_token t) { return t.stop_possible(); }).value());
 }
 
-TEST(AsyncBulkheadTs, E42_ARefusalTellsReasonAndNumbersAndNeverCalls) {
+TEST(AsyncBulkheadTs, ARefusalTellsReasonAndNumbersAndNeverCalls) {
   Gate gate{{.name = "db", .max_concurrent = 1, .max_queue = 1}};
   Gate unqueued{{.name = "api", .max_concurrent = 1}};
   auto a = gate.try_acquire();
@@ -70,7 +70,7 @@ TEST(AsyncBulkheadTs, E42_ARefusalTellsReasonAndNumbersAndNeverCalls) {
   EXPECT_FALSE(called);
 }
 
-TEST(AsyncBulkheadTs, E43_AQueuedRunThatIsRefusedNeverCalls) {
+TEST(AsyncBulkheadTs, AQueuedRunThatIsRefusedNeverCalls) {
   ManualClock clock;
   std::atomic<bool> called = false;
   for (Reason expected : {Reason::timeout, Reason::cancelled, Reason::shutdown}) {
@@ -93,7 +93,7 @@ TEST(AsyncBulkheadTs, E43_AQueuedRunThatIsRefusedNeverCalls) {
   EXPECT_FALSE(called);
 }
 
-TEST(AsyncBulkheadTs, E44_ACallAdmittedBeforeTheCloseStillRuns) {
+TEST(AsyncBulkheadTs, ACallAdmittedBeforeTheCloseStillRuns) {
   Gate gate{{.max_concurrent = 1}};
   const auto result = gate.run([&] {
     gate.close();

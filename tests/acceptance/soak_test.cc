@@ -1,4 +1,5 @@
-// T35-T37 and D2 of shared/facts/async-bulkhead-ts.md: mass cancellation and random load, on real threads.
+// The mass-abort and soak cases of async-bulkhead-ts (test/bulkhead.test.ts, see tests/SOURCES.md), on real
+// threads.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,7 +21,7 @@ using namespace tests;
 class AsyncBulkheadTsMass : public ::testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(As, AsyncBulkheadTsMass, ::testing::ValuesIn(kinds), kind_name);
 
-TEST_P(AsyncBulkheadTsMass, T35_AHundredWaitersAreCancelledAtOnce) {
+TEST_P(AsyncBulkheadTsMass, AHundredWaitersAreCancelledAtOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 100}};
   auto a = gate.try_acquire();
   std::stop_source stop;
@@ -36,7 +37,7 @@ TEST_P(AsyncBulkheadTsMass, T35_AHundredWaitersAreCancelledAtOnce) {
   expect_idle(gate);
 }
 
-TEST_P(AsyncBulkheadTsMass, T35_AHundredWaitersAreCancelledFromManyThreads) {
+TEST_P(AsyncBulkheadTsMass, AHundredWaitersAreCancelledFromManyThreads) {
   Gate gate{{.max_concurrent = 1, .max_queue = 100}};
   auto a = gate.try_acquire();
   std::vector<std::stop_source> stops(100);
@@ -142,7 +143,7 @@ class Load {
   std::atomic<std::uint64_t> admitted_ = 0, refused_ = 0;
 };
 
-TEST(AsyncBulkheadTs, T36_RandomLoadStaysWithinItsBoundsAndLeavesNothing) {
+TEST(AsyncBulkheadTs, RandomLoadStaysWithinItsBoundsAndLeavesNothing) {
   for (Fairness fairness : {Fairness::fifo, Fairness::barging, Fairness::adaptive}) {
     Gate gate{{.max_concurrent = 2, .max_queue = 5, .fairness = fairness}};
     Load load(gate, 2);
@@ -156,7 +157,7 @@ TEST(AsyncBulkheadTs, T36_RandomLoadStaysWithinItsBoundsAndLeavesNothing) {
   }
 }
 
-TEST(AsyncBulkheadTs, T37_CloseAndDrainInMidTrafficLeaveNothing) {
+TEST(AsyncBulkheadTs, CloseAndDrainInMidTrafficLeaveNothing) {
   Gate gate{{.max_concurrent = 2, .max_queue = 20}};
   Load load(gate, 2);
   std::jthread closer([&] {
@@ -175,7 +176,7 @@ TEST(AsyncBulkheadTs, T37_CloseAndDrainInMidTrafficLeaveNothing) {
 }
 
 // That it costs no memory is proved in allocation_test.cc.
-TEST(AsyncBulkheadTs, D2_CancelledWaitersLeaveNothingBehindWhileTheGateIsFull) {
+TEST(AsyncBulkheadTs, CancelledWaitersLeaveNothingBehindWhileTheGateIsFull) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto a = gate.try_acquire();

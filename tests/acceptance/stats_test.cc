@@ -1,4 +1,4 @@
-// E53-E55 of shared/facts/async-bulkhead-ts.md: counters that always add up, on one thread and on many.
+// The counters of async-bulkhead-ts (see tests/SOURCES.md) always add up, on one thread and on many.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -26,7 +26,7 @@ void expect_conserved(const Snapshot& s) {
   EXPECT_EQ(s.underflows, 0u);
 }
 
-TEST(AsyncBulkheadTs, E53_TheLawsOfConservationHoldOver3000RandomSteps) {
+TEST(AsyncBulkheadTs, TheLawsOfConservationHoldOver3000RandomSteps) {
   std::mt19937 random(53);
   ManualClock clock;
   Gate gate{{.max_concurrent = 3, .max_queue = 4, .clock = &clock}};
@@ -88,7 +88,7 @@ TEST(AsyncBulkheadTs, E53_TheLawsOfConservationHoldOver3000RandomSteps) {
   held.clear();
 }
 
-TEST(AsyncBulkheadTs, E53_TheLawsOfConservationHoldAtEveryInstantOnManyThreads) {
+TEST(AsyncBulkheadTs, TheLawsOfConservationHoldAtEveryInstantOnManyThreads) {
   Gate gate{{.max_concurrent = 4, .max_queue = 3}};
   std::atomic<std::uint64_t> admitted = 0, refused = 0, failed = 0;
   std::atomic<bool> over = false;
@@ -122,7 +122,7 @@ TEST(AsyncBulkheadTs, E53_TheLawsOfConservationHoldAtEveryInstantOnManyThreads) 
   expect_idle(gate);
 }
 
-TEST(AsyncBulkheadTs, E54_ASnapshotIsACopy) {
+TEST(AsyncBulkheadTs, ASnapshotIsACopy) {
   Gate gate{{.max_concurrent = 1}};
   Snapshot s = gate.snapshot();
   auto a = gate.try_acquire();
@@ -133,7 +133,7 @@ TEST(AsyncBulkheadTs, E54_ASnapshotIsACopy) {
   EXPECT_EQ(gate.snapshot().rejected(), 1u);
 }
 
-TEST(AsyncBulkheadTs, E55_AFailedTryAcquireIsCounted) {
+TEST(AsyncBulkheadTs, AFailedTryAcquireIsCounted) {
   Gate gate{{.max_concurrent = 1, .max_queue = 5}};
   auto a = gate.try_acquire();
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(gate.try_acquire());

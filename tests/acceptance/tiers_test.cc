@@ -1,4 +1,4 @@
-// Priorities, eviction and the reserve (R11, R12).
+// Priorities, eviction and the reserve.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,4 @@
-// Deadlines, stop tokens, fairness that can be seen without forcing threads, and the end of a gate
-// (R4, R5, R13).
+// Deadlines, stop tokens, fairness that can be seen without forcing threads, and the end of a gate.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -61,6 +60,42 @@ TEST_P(Deadline, FarAwayMeansForEver) {
   EXPECT_EQ(numbers(gate), Numbers(1, 1));
   a->release();
   EXPECT_TRUE(b.admitted());
+}
+
+TEST_P(Deadline, ATimeBeforeTheEpochIsATimeLikeAnyOther) {
+  for (const auto start : {-1h, 0h}) {
+    ManualClock early{TimePoint(start)};
+    Gate gate{{.max_concurrent = 1, .max_queue = 2, .clock = &early}};
+    auto a = gate.acquire();
+    Caller b(gate, {.timeout = 5ms}, GetParam()), c(gate, {.deadline = early.now() + 6ms}, GetParam());
+    until_waiting(gate, 2);
+    early.advance(4ms);
+    EXPECT_EQ(gate.snapshot().waiting, 2u);
+    early.advance(1ms);
+    EXPECT_EQ(b.reason(), Reason::timeout);
+    early.advance(1ms);
+    EXPECT_EQ(c.reason(), Reason::timeout);
+    EXPECT_EQ(Caller(gate, {.deadline = early.now()}, GetParam()).reason(), Reason::deadline);
+  }
+}
+
+// Nothing is added to a time so that it runs over: neither to the earliest there is, nor to the latest.
+TEST_P(Deadline, TheEarliestTimeThereIsCanBeWaitedFrom) {
+  ManualClock first{TimePoint::min()};
+  Gate gate{{.max_concurrent = 1, .max_queue = 3, .measure_service = true, .clock = &first}};
+  {
+    auto sampled = gate.acquire();
+    first.advance(1ms);
+  }
+  auto a = gate.acquire();
+  Caller b(gate, {.timeout = 1ms}, GetParam());
+  Caller c(gate, {.timeout = wait_forever - 1ns, .deadline = no_deadline - 1ns}, GetParam());
+  until_waiting(gate, 2);
+  first.advance(1ms);
+  EXPECT_EQ(b.reason(), Reason::timeout);
+  EXPECT_EQ(numbers(gate), Numbers(1, 1));
+  a->release();
+  EXPECT_TRUE(c.admitted());
 }
 
 TEST_P(Deadline, APredictedWaitThatIsTooLongIsRefusedAtOnce) {

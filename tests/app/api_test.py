@@ -27,7 +27,7 @@ control:
 """
 WHY = {"reason": "test"}
 HEADERS = ("ETag", "WWW-Authenticate")  # told by the document where they are sent
-CHANGES = {"/v1/overrides/{name}": {"limit": 7, "ttl": 60, **WHY}, "/v1/circuits/{name}/override": {"state": "open", **WHY},
+CHANGES = {"/v1/overrides/{name}": {"max_concurrent": 7, "ttl": 60, **WHY}, "/v1/breakers/{name}": {"state": "open", **WHY},
            "/v1/drains/{name}": {"ttl": "5m", **WHY}}
 
 
@@ -86,7 +86,7 @@ class Document(ApiCase):
             if method == "GET" and "{name}" in path:
                 self.call(method, path, "nobody")
         for path in ("/v1/history", "/v1/events", "/v1/audit"):
-            self.call("GET", path, query="?seconds=x&limit=x")
+            self.call("GET", path, query="?seconds=x&newest=x")
         self.call("GET", "/v1/history", query="?seconds=60&step=2&bulkhead=checkout")
         self.call("GET", "/v1/history", query="?bulkhead=nobody")
 
@@ -102,8 +102,8 @@ class Document(ApiCase):
                 self.call(method, path, body={"colour": "red"}, where=local)
                 self.call(method, path, "nobody", body=body if method == "PUT" else None, where=local)
             self.call("DELETE", path, where=local)
-        self.call("PUT", "/v1/circuits/{name}/override", "browse", body=CHANGES["/v1/circuits/{name}/override"], where=local)  # 409: has none
-        self.call("DELETE", "/v1/circuits/{name}/override", "browse", where=local)  # and nothing to take back
+        self.call("PUT", "/v1/breakers/{name}", "browse", body=CHANGES["/v1/breakers/{name}"], where=local)  # 409: has none
+        self.call("DELETE", "/v1/breakers/{name}", "browse", where=local)  # and nothing to take back
 
     def switch_everything(self, token):
         switch = "/v1/switches/{name}"
@@ -114,9 +114,9 @@ class Document(ApiCase):
         self.call("PUT", switch, "bulkheads", body={"on": True}, token=token, kind="text/plain")
 
     def batch_everything(self, token):
-        size = {"limit": 9, **WHY}
+        size = {"max_concurrent": 9, **WHY}
         for body in (batch_of("/v1/overrides/browse", size), batch_of("/v1/overrides/browse", size, if_match='"old"'), batch_of("/v1/overrides/nobody", size),
-                     batch_of("/v1/circuits/browse/override", {"state": "open", **WHY}), {"operations": []}, "["):
+                     batch_of("/v1/breakers/browse", {"state": "open", **WHY}), {"operations": []}, "["):
             self.call("POST", "/v1/batch", body=body, token=token)
         self.call("POST", "/v1/batch", body="{}", token=token, kind="text/plain")
 
@@ -160,7 +160,7 @@ class Document(ApiCase):
         self.assertEqual(self.document, of_demo)
         self.configure_everything(running)
         for name in ("moving", "member"):
-            self.call("PUT", "/v1/overrides/{name}", name, body={"limit": 7, **WHY}, where=running.socket)  # 409: moved by others
+            self.call("PUT", "/v1/overrides/{name}", name, body={"max_concurrent": 7, **WHY}, where=running.socket)  # 409: moved by others
         streams = []
         for _ in range(2):
             streams.append(self.open_stream(running.port))
@@ -180,9 +180,9 @@ class Document(ApiCase):
             schema = self.document["components"]["schemas"]["SizeOverride"]
             for field, values in {"ttl": ("90s", "1.5h", "90.s", "1h30m", "1d", "1500ms", "1s5us", "1s5µs", "1m5ns", "30m1h", "1h1h", ".5m", "", "s", "90", "1e3s",
                                           "-5s", "1h ", "1H", 90, 1.5, 0, True, None),
-                                  "limit": (10, 10.0, 10.5, 0, "10", True, None)}.items():
+                                  "max_concurrent": (10, 10.0, 10.5, 0, "10", True, None)}.items():
                 for value in values:
-                    body = {"limit": 5, **WHY, field: value}
+                    body = {"max_concurrent": 5, **WHY, field: value}
                     status = ask(demo.socket, "PUT", "/v1/overrides/browse?dry_run=true", body=body)[0].status
                     self.assertEqual(status == 200, jsonschema.Draft202012Validator(schema).is_valid(body), (field, value, status))
 
@@ -212,7 +212,7 @@ class Roles(ApiCase):
                 checked += 1
             self.assertNotIn(ask(running.socket, method, path)[0].status, (401, 403, 500), (method, path))
         self.assertEqual(checked, 4 * len(operations))
-        denied = [e for e in json.loads(ask(running.socket, "GET", "/v1/audit?limit=1000")[1])["entries"] if e["result"] == "denied"]
+        denied = [e for e in json.loads(ask(running.socket, "GET", "/v1/audit?newest=1000")[1])["entries"] if e["result"] == "denied"]
         self.assertTrue({e["actor"] for e in denied} >= {"anonymous", "viewer-token", "operator-token"})
         self.assertEqual(running.stop(), 0)
 
@@ -226,7 +226,7 @@ class Races(ApiCase):
 
             def write(limit):
                 gate.wait()
-                response, body = ask(running.port, "PUT", "/v1/overrides/checkout", body={"limit": limit, **WHY}, token="operator", headers={"If-Match": etag})
+                response, body = ask(running.port, "PUT", "/v1/overrides/checkout", body={"max_concurrent": limit, **WHY}, token="operator", headers={"If-Match": etag})
                 answers.append((response.status, response.getheader("ETag"), json.loads(body)))
             writers = [threading.Thread(target=write, args=(round * 10 + i + 1,)) for i in range(8)]
             for writer in writers:
@@ -238,8 +238,8 @@ class Races(ApiCase):
             for status, tag, body in answers:
                 self.assertEqual(tag, won[0][0])
                 if status == 412:
-                    self.assertEqual(body["limit"], won[0][1]["after"]["limit"])
-            self.assertEqual(running.limit(), won[0][1]["after"]["limit"])
+                    self.assertEqual(body["max_concurrent"], won[0][1]["after"]["max_concurrent"])
+            self.assertEqual(running.limit(), won[0][1]["after"]["max_concurrent"])
         self.assertEqual(running.stop(), 0)
 
 

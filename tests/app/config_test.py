@@ -129,7 +129,7 @@ class Explain(unittest.TestCase):
 
     def test_without_a_topic_everything_is_listed_also_as_json(self):
         text, told = run("explain").stdout, json.loads(run("explain", "--json").stdout)["topics"]
-        self.assertEqual({t["kind"] for t in told}, {"setting", "rule", "reason"})
+        self.assertEqual({t["kind"] for t in told}, {"setting", "rule", "reason", "symptom"})
         for topic in told:
             self.assertIn(topic.get("path", topic.get("name")), text)
 
@@ -140,7 +140,7 @@ class Size(unittest.TestCase):
     def test_the_arithmetic_is_shown(self):
         done = run("size", *self.ARGUMENTS)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        for text in ("200/s x 50 ms = 10 calls in flight", "10 x 1.5 (buffer) = 15 places", "100 ms / 5 ms = 20 places in line",
+        for text in ("200/s x 50 ms = 10 calls in flight", "10 x 1.5 (buffer) = 15 concurrent calls", "100 ms / 5 ms = 20 waiting calls",
                      "20 x 50 ms / 15 = 66.7 ms"):
             self.assertIn(text, done.stdout)
 

@@ -1,5 +1,6 @@
 """What `bulkhead demo` claims, checked on real runs. The margins are wide: the machine may be small and busy."""
 import json
+import shutil
 import signal
 import subprocess
 import threading
@@ -212,6 +213,33 @@ class Interruption(unittest.TestCase):
                                   timeout=120)
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot write: No space left on device", done.stderr)
+
+
+class FleetDemo(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("redis-server"), "needs redis-server")
+    def test_the_dependency_never_sees_more_than_its_limit(self):
+        done = run("demo", "--fleet", "5", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        document = json.loads(done.stdout)
+        self.assertEqual(document["schema"], "bulkhead.demo.fleet/1")
+        self.assertEqual(document["shops"], 5)
+        phases = {phase["phase"]: phase for phase in document["phases"]}
+        for phase in phases.values():
+            self.assertLessEqual(phase["most"], document["max_concurrent"], phase)
+        self.assertGreater(phases["calm"]["calls"], 0)
+        self.assertGreaterEqual(phases["shop 2 is cut off from Redis"]["cut_off"], 1, done.stdout)
+        self.assertGreater(phases["calm again"]["calls"], 0)
+
+    def test_a_missing_server_is_explained(self):
+        done = subprocess.run([PROGRAM, "demo", "--fleet", "5"], env={"PATH": "/nonexistent"}, capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("apt install redis-server", done.stderr)
+
+    def test_a_number_of_shops_out_of_range_is_a_mistake(self):
+        done = run("demo", "--fleet", "2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--fleet", done.stderr)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Reload(Case):
         reload, dry, diff = running.run("reload"), running.run("reload", "--dry-run"), running.run("diff")
         self.assertEqual([reload.returncode, dry.returncode, diff.returncode], [3, 3, 3])
         for told in (reload.stderr, dry.stderr):
-            self.assertRegex(told, r"b\.yaml is not valid; what ran before still runs\n  line 3: bulkheads\.checkout\.max_concurrent: .*0x10")
+            self.assertRegex(told, r"b\.yaml is not valid; the previous configuration stays in force\n  line 3: bulkheads\.checkout\.max_concurrent: .*0x10")
         self.assertIn("line 3: bulkheads.checkout.max_concurrent: ", diff.stderr)
         for command in (["diff"], ["reload"], ["reload", "--dry-run"]):
             done = running.run(*command, "--json")
@@ -72,12 +72,12 @@ class Reload(Case):
         running = Running(self.directory, arguments=["--no-watch"])
         running.write(20, FILE + "  max_streams: 3\n")
         for command in ("diff", "reload", "reload", "diff", "reload --dry-run"):
-            self.assertRegex(running.run(*command.split()).stdout, r"^needs a restart: .*control\.max_streams.*\n$", command)
+            self.assertRegex(running.run(*command.split()).stdout, r"^~ control\.max_streams: .* \(needs restart\)\n$", command)
         running.write(25, FILE + "  max_streams: 3\n")
         for found in ("max_concurrent: 20 -> 25", "max_streams"):
             self.assertIn(found, running.run("diff").stdout)
         self.assertIn("max_concurrent", running.run("reload").stdout)
-        self.assertRegex(running.run("reload").stdout, r"^needs a restart: .*control\.max_streams.*\n$")
+        self.assertRegex(running.run("reload").stdout, r"^~ control\.max_streams: .* \(needs restart\)\n$")
         running.write(25)
         running.run("reload")
         self.assertEqual(running.run("reload").stdout, "No changes.\n")
@@ -87,14 +87,16 @@ class Reload(Case):
         running = Running(self.directory)
         running.write(0, "version: 1\nbulkheads:\n  checkout: {max_concurrent: 0x10}\n")
         running.until(lambda: running.ask("GET", "/v1/snapshot")[1]["config"]["state"] == "invalid", "the bad file is not told")
-        first, second = running.run("status").stdout.splitlines()[:2]
+        running.until(lambda: running.run("status").stdout.startswith(running.file + " is not valid: "), "the verdict does not lead")
+        lines = running.run("status").stdout.splitlines()
+        first, second = lines[lines.index("") + 1:][:2]
         self.assertRegex(first, r", config: invalid \(.*b\.yaml:3:\d+: bulkheads\.checkout\.max_concurrent: .*\)$")
         self.assertIn("BULKHEAD", second)
         running.stop()
 
     def test_an_override_outlives_a_reload_unless_the_file_changes_that_setting(self):
         running = Running(self.directory, arguments=["--no-watch"])
-        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "r").returncode, 0)
+        self.assertEqual(running.run("set", "checkout", "--max-concurrent", "3", "--reason", "r").returncode, 0)
         running.write(20, FILE.replace("max_queue: 10", "max_queue: 11") % (20, self.directory, self.directory))
         self.assertEqual(running.run("reload").returncode, 0)
         self.assertEqual(running.limit(), 3)
@@ -102,7 +104,7 @@ class Reload(Case):
         self.assertEqual(running.run("reload").returncode, 0)
         self.assertEqual(running.limit(), 50)
         self.assertEqual(running.ask("GET", "/v1/overrides")[1]["overrides"], [])
-        self.assertIn("replaces the override", running.run("events").stdout)
+        self.assertIn("is dropped: the file now says", running.run("events").stdout)
         running.stop()
 
 
@@ -129,7 +131,7 @@ class Life(Case):
         ready = until("ready")
         self.assertEqual((ready["bulkheads"], ready["file"], ready["unix_socket"], ready["url"], ready["pid"]),
                          (2, running.file, running.socket, None, running.process.pid))
-        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "r").returncode, 0)
+        self.assertEqual(running.run("set", "checkout", "--max-concurrent", "3", "--reason", "r").returncode, 0)
         self.assertEqual((until("override")["bulkhead"], json.loads(lines[-1])["reason"]), ("checkout", "r"))
         running.write(30)
         loaded = until("loaded")
@@ -154,7 +156,7 @@ class Life(Case):
         running = Running(self.directory, arguments=["--json"])
         running.process.stdout.close()
         for limit in (5, 6, 7):
-            self.assertEqual(running.run("set", "checkout", "--limit", str(limit), "--reason", "r").returncode, 0)
+            self.assertEqual(running.run("set", "checkout", "--max-concurrent", str(limit), "--reason", "r").returncode, 0)
         time.sleep(0.5)  # two rounds of its loop: they write what happened
         self.assertEqual(running.limit(), 7)
         running.process.send_signal(signal.SIGTERM)
@@ -163,7 +165,7 @@ class Life(Case):
     def test_a_bulkhead_may_have_the_name_of_a_command(self):
         running = Running(self.directory, text=FILE.replace("reports", "top"))
         self.assertIn("max_concurrent", running.run("status", "top").stdout)
-        self.assertEqual(running.run("set", "top", "--limit", "3", "--reason", "set").returncode, 0)
+        self.assertEqual(running.run("set", "top", "--max-concurrent", "3", "--reason", "set").returncode, 0)
         self.assertEqual(running.limit("top"), 3)
         running.stop()
 
@@ -181,7 +183,7 @@ class Life(Case):
 
     def test_an_audit_file_that_is_full_and_has_no_end_is_told_and_keeps_nobody_waiting(self):
         running = Running(self.directory, text=FILE.replace("%s/audit.jsonl", "/dev/full%.0s"))
-        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "r").returncode, 0)
+        self.assertEqual(running.run("set", "checkout", "--max-concurrent", "3", "--reason", "r").returncode, 0)
         told = [e["text"] for e in running.ask("GET", "/v1/events")[1]["events"] if e["kind"] == "error"]
         self.assertEqual(len(told), 1, told)
         self.assertRegex(told[0], 'audit_file "/dev/full" cannot be written, .*No space left on device')
@@ -189,18 +191,18 @@ class Life(Case):
 
     def test_what_a_killed_process_leaves_is_explained_by_the_next(self):
         running = Running(self.directory)
-        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "incident").returncode, 0)
+        self.assertEqual(running.run("set", "checkout", "--max-concurrent", "3", "--reason", "incident").returncode, 0)
         self.assertEqual(running.stop(signal.SIGKILL), -signal.SIGKILL)
         with open(self.directory + "/audit.jsonl", "a") as torn:
             torn.write('{"id": 99, "kind": "over')
         running = Running(self.directory, limit=None)  # the socket's file is still there
         self.assertEqual(running.limit(), 20)
-        self.assertIn("the last run did not end by itself", self.stderr())
-        self.assertIn("checkout: limit 20 -> 3 for 15 m: incident", self.stderr())
+        self.assertIn("the last run did not stop cleanly", self.stderr())
+        self.assertIn("checkout: max_concurrent 20 -> 3 for 15 m: incident", self.stderr())
         told = [e["text"] for e in running.ask("GET", "/v1/events")[1]["events"] if e["kind"] == "last_run"]
         self.assertEqual(len(told), 2, told)
-        self.assertIn("the last run did not end by itself", told[0])
-        self.assertRegex(told[1], "^an override ended with it: checkout: limit 20 -> 3 for 15 m: incident")
+        self.assertIn("the last run did not stop cleanly", told[0])
+        self.assertRegex(told[1], "^an override ended with it: checkout: max_concurrent 20 -> 3 for 15 m: incident")
         self.assertEqual(running.stop(), 0)
         before = self.stderr()
         self.assertEqual(Running(self.directory, limit=None).stop(), 0)
@@ -216,7 +218,7 @@ class Life(Case):
     def test_who_follows_the_events_sees_those_of_the_next_process_too(self):
         running = Running(self.directory)
         for limit in ("3", "4"):
-            self.assertEqual(running.run("set", "checkout", "--limit", limit, "--reason", "before").returncode, 0)
+            self.assertEqual(running.run("set", "checkout", "--max-concurrent", limit, "--reason", "before").returncode, 0)
         with open(self.directory + "/told", "w") as told:
             follower = subprocess.Popen([program.PROGRAM, "events", "-f", "--json", "--admin", running.socket], stdout=subprocess.PIPE, stderr=told, text=True)
         STARTED.append(follower)
@@ -235,14 +237,14 @@ class Life(Case):
         self.assertEqual(len(complaints()), 1, complaints())
         self.assertRegex(complaints()[0], r"admin\.sock: Connection refused; trying again$")
         running = Running(self.directory, limit=None)
-        self.assertEqual(running.run("set", "reports", "--limit", "3", "--reason", "after").returncode, 0)
+        self.assertEqual(running.run("set", "reports", "--max-concurrent", "3", "--reason", "after").returncode, 0)
         self.assertEqual(kinds(4), ["start", "last_run", "last_run", "override"])
 
         follower.send_signal(signal.SIGSTOP)  # so that the next one has as many events before it is asked
         self.assertEqual(running.stop(), 0)
         running = Running(self.directory, limit=None)
         for limit in "34567":
-            self.assertEqual(running.run("set", "reports", "--limit", limit, "--reason", "later").returncode, 0)
+            self.assertEqual(running.run("set", "reports", "--max-concurrent", limit, "--reason", "later").returncode, 0)
         follower.send_signal(signal.SIGCONT)
         self.assertEqual(kinds(6), ["start"] + 5 * ["override"])
         follower.send_signal(signal.SIGINT)
@@ -261,7 +263,7 @@ class Life(Case):
             def override():  # one after the other: the last answer is what is in force
                 for n in range(1, 10_000):
                     try:
-                        answer = ask(running.socket, "PUT", "/v1/overrides/reports", body={"limit": n, "reason": f"round {round}"})[0]
+                        answer = ask(running.socket, "PUT", "/v1/overrides/reports", body={"max_concurrent": n, "reason": f"round {round}"})[0]
                     except OSError:
                         return
                     done["reports"] = n if answer.status == 200 else None
@@ -293,8 +295,8 @@ class Life(Case):
             self.assertEqual((following.limit(), following.limit("reports")), (wanted, 4))
             self.assertEqual(following.ask("GET", "/v1/overrides")[1]["overrides"], [])
             told = self.stderr()[before:]
-            self.assertIn("the last run did not end by itself; the file is in force", told)
-            ended = re.search(r"an override ended with it: reports: limit \d+ -> (\d+) for 15 m: round (\d+)", told)
+            self.assertIn("the last run did not stop cleanly; the file is in force", told)
+            ended = re.search(r"an override ended with it: reports: max_concurrent \d+ -> (\d+) for 15 m: round (\d+)", told)
             # The last one that was answered, or the one after it, whose answer the kill came before.
             self.assertIn(int(ended.group(1)) - done["reports"], (0, 1))
             self.assertEqual(int(ended.group(2)), round)
@@ -304,10 +306,10 @@ class Life(Case):
 
     def test_each_kind_of_override_that_ended_with_a_killed_process_is_told(self):
         running = Running(self.directory)
-        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "first").returncode, 0)
+        self.assertEqual(running.run("set", "checkout", "--max-concurrent", "3", "--reason", "first").returncode, 0)
         self.assertEqual(running.run("breaker", "open", "checkout", "--reason", "second").returncode, 0)
         self.assertEqual(running.run("drain", "checkout", "--reason", "third").returncode, 0)
-        self.assertEqual(running.run("set", "reports", "--limit", "3", "--reason", "fourth").returncode, 0)
+        self.assertEqual(running.run("set", "reports", "--max-concurrent", "3", "--reason", "fourth").returncode, 0)
         self.assertEqual(running.run("reset", "reports").returncode, 0)
         self.assertEqual(running.run("breaker", "auto", "checkout").returncode, 0)
         running.stop(signal.SIGKILL)
@@ -318,8 +320,8 @@ class Life(Case):
 
     def test_an_override_that_the_new_file_leaves_no_room_for_ends_and_says_so(self):
         running = Running(self.directory, arguments=["--no-watch"])
-        self.assertEqual(running.run("set", "checkout", "--limit", "3", "--reason", "r").returncode, 0)
-        self.assertEqual(running.run("set", "reports", "--queue", "1", "--reason", "r").returncode, 0)
+        self.assertEqual(running.run("set", "checkout", "--max-concurrent", "3", "--reason", "r").returncode, 0)
+        self.assertEqual(running.run("set", "reports", "--max-queue", "1", "--reason", "r").returncode, 0)
         self.assertEqual(running.run("breaker", "open", "checkout", "--reason", "r").returncode, 0)
         running.write(0, FILE.replace(", breaker: {open_for: 5s}", "") % (25, self.directory, self.directory))
         self.assertEqual(running.ask("POST", "/v1/config/reload")[0], 200)
@@ -329,7 +331,7 @@ class Life(Case):
         self.assertEqual(running.ask("POST", "/v1/config/reload")[0], 200)
         self.assertEqual(running.ask("GET", "/v1/overrides")[1]["overrides"], [])
         events = running.run("events").stdout
-        for text in ("limit 25 of the file replaces the override 3", "there is no breaker any more", "the bulkhead is gone"):
+        for text in ("is dropped: the file now says 25", "the bulkhead has no breaker any more", "is dropped: the file no longer has it"):
             self.assertIn(text, events)
         self.assertEqual(running.stop(signal.SIGKILL), -signal.SIGKILL)
         self.assertEqual(Running(self.directory, limit=None).stop(), 0)
@@ -343,7 +345,7 @@ class Life(Case):
             out.write("ann operator " + hashlib.sha256(b"secret").hexdigest() + "\n")
         os.chmod(self.directory + "/tokens", 0o600)
         with open(self.directory + "/b.yaml", "w") as out:
-            out.write("version: 1\nbulkheads:\n  db: {max_concurrent: 2}\ncontrol:\n  listen: 0.0.0.0:0\n  anonymous: none\n"
+            out.write("version: 1\nbulkheads:\n  db: {max_concurrent: 2}\ncontrol:\n  listen: 0.0.0.0:0\n"
                       f"  tokens_file: {self.directory}/tokens\n  tls: {{certificate: {certificate}, private_key: {key}}}\n")
         running = Running(self.directory, limit=None)
         port = re.search(r"https://0\.0\.0\.0:(\d+)", running.first).group(1)
@@ -368,6 +370,32 @@ class Life(Case):
         gone = program.run("status", "--json", "--admin", f"https://localhost:{port}")
         self.assertEqual((gone.returncode, json.loads(gone.stdout)["type"]), (4, "urn:bulkhead:problem:unreachable"))
 
+    def test_mutual_tls_asks_for_a_certificate_before_it_asks_for_a_token(self):
+        def certificate(name):
+            key, path = f"{self.directory}/{name}.key", f"{self.directory}/{name}.crt"
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", path,
+                            "-days", "2", "-subj", "/CN=" + name, "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True, timeout=30)
+            return key, path
+        (key, own), (client_key, client), (other_key, other) = certificate("server"), certificate("client"), certificate("other")
+        with open(self.directory + "/tokens", "w") as out:
+            out.write("ann operator " + hashlib.sha256(b"secret").hexdigest() + "\n")
+        os.chmod(self.directory + "/tokens", 0o600)
+        with open(self.directory + "/b.yaml", "w") as out:
+            out.write("version: 1\nbulkheads:\n  db: {max_concurrent: 2}\ncontrol:\n  listen: 127.0.0.1:0\n  anonymous: none\n"
+                      f"  tokens_file: {self.directory}/tokens\n  tls: {{certificate: {own}, private_key: {key}, client_authorities: {client}}}\n")
+        running = Running(self.directory, limit=None)
+        port = re.search(r"https://127\.0\.0\.1:(\d+)", running.first).group(1)
+
+        def curl(*arguments):
+            return subprocess.run(["curl", "-sS", "--cacert", own, "-w", "%{http_code}", "-o", "/dev/null", *arguments, f"https://localhost:{port}/v1/session"],
+                                  capture_output=True, text=True, timeout=30).stdout
+        token = ["-H", "Authorization: Bearer secret"]
+        self.assertEqual(curl(*token), "000", "without a certificate")
+        self.assertEqual(curl(*token, "--cert", other, "--key", other_key), "000", "with a certificate of another authority")
+        self.assertEqual(curl("--cert", client, "--key", client_key), "401", "a certificate is no token")
+        self.assertEqual(curl(*token, "--cert", client, "--key", client_key), "200")
+        self.assertEqual(running.stop(), 0)
+
     def test_what_cannot_run_says_why(self):
         path = self.directory + "/bad.yaml"
         with open(path, "w") as out:
@@ -378,7 +406,7 @@ class Life(Case):
         with open(path, "w") as out:
             out.write("version: 1\nbulkheads:\n  db: {max_concurrent: 2}\ncontrol: {listen: '0.0.0.0:0'}\n")
         self.assertIn(program.run("run", path).returncode, (1, 3))
-        self.assertNotEqual(program.run("run", self.directory + "/none.yaml").returncode, 0)
+        self.assertEqual(program.run("run", self.directory + "/none.yaml").returncode, 1, "as bulkhead check")
 
 
 if __name__ == "__main__":

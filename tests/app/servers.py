@@ -135,7 +135,7 @@ class Running:
             time.sleep(0.05)
 
     def limit(self, name="checkout"):
-        return self.ask("GET", "/v1/bulkheads/" + name)[1]["limit"]
+        return self.ask("GET", "/v1/bulkheads/" + name)[1]["max_concurrent"]
 
     def run(self, *arguments):
         return program.run(*arguments, "--admin", self.socket, timeout=30)

@@ -45,7 +45,7 @@ TEST_P(Broken, IsExplainedInTheseVeryWords) {
 TEST_P(Broken, PointsAtAPlaceInTheFile) {
   const std::string text = contents(GetParam());
   const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1;
-  for (const Problem& p : parse(text).problems) {
+  for (const ConfigProblem& p : parse(text).problems) {
     EXPECT_GE(p.at.line, 1U);
     EXPECT_GE(p.at.column, 1U);
     EXPECT_LE(p.at.line, lines) << p.message;

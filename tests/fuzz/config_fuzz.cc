@@ -18,7 +18,7 @@ void require(bool good, const char* what) {
 
 void check_problems(const yaml::Loaded& file) {
   require(file.problems.size() <= 201, "the answer is bounded");
-  for (const Problem& p : file.problems) {
+  for (const ConfigProblem& p : file.problems) {
     require(!p.message.empty(), "a problem says what it is");
     require(to_text(p).size() < 4000, "a problem is short");
     for (const char c : to_text(p))
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_problems(file);
   if (!file.ok()) return 0;
   require(!settings(file.config).empty(), "what is in force can be listed");
-  for (const Problem& w : file.warnings)
+  for (const ConfigProblem& w : file.warnings)
     require(static_cast<bool>(w.at) && !w.rule.empty(), "a warning has a place and a rule");
   make(file.config);  // throws: the decoder let something through
   return 0;

@@ -1,18 +1,19 @@
-// Whatever bytes come in on a connection: they are answered or refused, never with 500, in bounded size, and what is said
-// in JSON is JSON. All of the control plane but its sockets: HTTP is parsed as the server parses it, then everything that
-// stands behind it, with the full rights of the unix socket or with those of TCP.
-#include <boost/asio/buffer.hpp>
-#include <boost/beast/http/parser.hpp>
+// Any bytes on a connection get a response of bounded size that is not 500, and a JSON response is valid JSON. The fuzzer
+// runs all of the control plane except its sockets: requests are parsed as the server parses them, and handled with the
+// rights of the unix socket and with those of TCP.
+#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
-#include "adapters/control/front.h"
-#include "adapters/control/web/assets.h"
-#include "bulkhead/manual_clock.h"
+#include "adapters/beast/wire.h"
+#include "control/http/front.h"
+#include "control/sample_test.h"
+#include "control/web/assets.h"
 
-// In place of the page, which the build makes elsewhere.
+// Instead of the page, which the build of control generates.
 std::span<const bulkhead::control::Asset> bulkhead::control::assets() noexcept {
   static constexpr unsigned char bytes[] = {'p', 'a', 'g', 'e'};
   static constexpr Asset page[] = {{"index.html", "text/html; charset=utf-8", bytes, "\"1\""}};
@@ -23,7 +24,6 @@ namespace {
 
 using namespace bulkhead;
 using namespace bulkhead::control;
-namespace http = boost::beast::http;
 
 void require(bool good, const char* what) {
   if (good) return;
@@ -31,67 +31,32 @@ void require(bool good, const char* what) {
   std::abort();
 }
 
-// A registry would not have "pay/eu"; a program with bulkheads of its own may.
-struct World {
-  ManualClock clock;
-  std::map<std::string, std::shared_ptr<Bulkhead>, std::less<>> bulkheads;
+struct World : Sample {
+  LiveConfig live{registry,
+                  {.file = "f.yaml",
+                   .read = [] { return ConfigText{.text = "version: 1\n"}; },
+                   .parse = [](std::string_view) { return ConfigText{}; },
+                   .ends_overrides = false}};
   bool on = false;
-  std::unique_ptr<Core> core;
+  Core core{registry,
+            &live,
+            {.instance = "fuzz",
+             .switches = {{.name = "slow",
+                           .title = "Slow",
+                           .is_on = [this] { return on; },
+                           .set = [this](bool set) { on = set; }}}}};
+  Front front{.core = core,
+              .tokens = TokensFile(Tokens::parse("olga operator " + sha256_hex("o"), "tokens")),
+              .hosts = {"localhost"}};
 
-  World() {
-    add({.name = "db", .max_concurrent = 20, .max_queue = 10, .clock = &clock});
-    add({.name = "pay/eu", .max_concurrent = 5, .breaker = BreakerOptions{}, .clock = &clock});
-    add({.name = "auto", .max_concurrent = 5, .adaptive = LimiterOptions{}, .clock = &clock});
-    const auto plan = [] {
-      return ConfigPlan{.errors = {}, .changes = {}, .needs_restart = {}, .revision = "r1"};
-    };
-    ServerOptions options{
-        .instance = "fuzz",
-        .config = {
-            .path = "f.yaml",
-            .status = [] { return control::ConfigStatus{.valid = true, .revision = "r1", .error = ""}; },
-            .running = [] { return std::string("version: 1\n"); },
-            .validate = [](const std::string&) { return std::vector<Diagnostic>{}; },
-            .diff = plan,
-            .reload = plan},
-        .switches = {{.name = "slow",
-                      .title = "Slow",
-                      .is_on = [this] { return on; },
-                      .set = [this](bool set) { on = set; }}},
-        .clock = &clock};
-    core = std::make_unique<Core>(Plant{.snapshot = [this] { return snapshot(); },
-                                        .find =
-                                            [this](std::string_view name) {
-                                              const auto found = bulkheads.find(name);
-                                              return found == bulkheads.end() ? nullptr : found->second;
-                                            }},
-                                  std::move(options));
-    core->tokens = Tokens::parse("olga operator " + sha256_hex("o"), "tokens");
-    core->hosts = {"localhost"};
-    core->observer.second();
-  }
-  void add(const BulkheadOptions& o) { bulkheads[o.name] = std::make_shared<Bulkhead>(o); }
-  RegistrySnapshot snapshot() const {
-    RegistrySnapshot all;
-    for (const auto& [name, b] : bulkheads)
-      all.bulkheads.push_back({.name = name,
-                               .type = "",
-                               .group = "",
-                               .tenants = "",
-                               .tenant_id = "",
-                               .configured = b->options(),
-                               .now = b->snapshot(),
-                               .bulkhead = b});
-    return all;
-  }
-
+  World() { core.observer.second(); }
   Response answer(const RawRequest& raw, bool local) {
     const Caller caller{.role = local ? Role::admin : Role::none, .local = local};
-    const Request request = understand(*core, raw, caller, 1);
-    const Answered answered = answer_at_once(*core, request);
+    const Request request = front.understand(raw, caller, 1);
+    const Answered answered = front.answer_at_once(request);
     if (!answered.route) return answered.response;
-    core->expire();
-    return handle(*core, *answered.route, request);
+    core.expire();
+    return handle(core, *answered.route, request);
   }
 };
 
@@ -111,25 +76,27 @@ void check(const Response& response) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static World* const world = new World;
   world->clock.advance(std::chrono::seconds(1));
-  // As Server reads: one request after the other, as long as the connection would be kept.
-  for (std::size_t at = 0; at < size;) {
-    http::request_parser<http::string_body> parser;
-    parser.header_limit(8 * 1024);
-    parser.body_limit(64 * 1024);
-    parser.eager(true);
-    boost::system::error_code error;
-    at += parser.put(boost::asio::buffer(data + at, size - at), error);
-    if (error || !parser.is_done()) {
-      const Response refusal =
-          refusal_of(error ? error : http::make_error_code(http::error::partial_message));
-      if (refusal.body) check(refusal);
+  // As the server reads: one request after the other, until one is invalid or ends the connection.
+  beast::RequestReader reader(8 * 1024, 64 * 1024);
+  for (std::size_t at = 0;;) {
+    reader.next();
+    while (!reader.done()) {
+      const auto room = reader.room();
+      const std::size_t bytes = std::min(room.size(), size - at);
+      if (bytes == 0) return 0;
+      std::memcpy(room.data(), data + at, bytes);
+      at += bytes;
+      reader.take(bytes);
+    }
+    if (reader.error()) {
+      const Response response = parse_error_response(reader.error());
+      if (response.body) check(response);
       return 0;
     }
-    const RawRequest raw = parser.release();
+    const RawRequest raw = reader.release();
     const Response remote = world->answer(raw, false);
     check(remote);
     check(world->answer(raw, true));
     if (!raw.keep_alive() || remote.stream) return 0;
   }
-  return 0;
 }

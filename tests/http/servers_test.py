@@ -126,6 +126,22 @@ class Disconnects(ServerTest):
         s.close()
 
 
+class Deploy(ServerTest):
+    def test_a_server_that_is_told_to_end_answers_what_it_has(self):
+        running = [self.ask("/reports/1500") for _ in range(2)]
+        self.becomes("reports", lambda b: in_flight(b) == 2)
+        waiting_one = self.ask("/reports/1")
+        self.becomes("reports", lambda b: waiting(b) == 1)
+        self.server.send_signal(signal.SIGTERM)
+        for s in running + [waiting_one]:
+            answer = b""
+            while part := s.recv(4096):
+                answer += part
+            self.assertIn(b"the report", answer)
+            self.assertIn(b"Connection: close", answer)
+        self.assertEqual(self.server.wait(timeout=60), 0)
+
+
 class Bounds(ServerTest):
     def test_oversized_requests_are_refused(self):
         body = b"x" * (2 << 20)

@@ -8,13 +8,54 @@
 
 #include <array>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "bulkhead/manual_clock.h"
 #include "bulkhead/registry.h"
+#include "bulkhead/scope.h"
 
 namespace bulkhead::tests {
+
+// A fleet whose store has been silent for 1.5 s. It has no store here, so it tells the numbers itself.
+class SampleFleet final : public UnitSources {
+ public:
+  std::unique_ptr<UnitSource> open(const Request& request, UnitUser&) override {
+    return std::make_unique<Source>(request.max_concurrent);
+  }
+  void check(const Request&) const override {}
+
+ private:
+  class Source final : public UnitSource {
+   public:
+    explicit Source(std::uint32_t limit) noexcept : limit_(limit) {}
+    bool take(const Head&) noexcept override { return false; }
+    void give_back(std::uint32_t) noexcept override {}
+    std::uint32_t in_use() const noexcept override { return 0; }
+    void set_head(const Head*) noexcept override {}
+    std::uint32_t limit() const noexcept override { return limit_; }
+    bool resize(std::uint32_t) noexcept override { return false; }
+    void mute() noexcept override {}
+    bool describe(FleetSnapshot& now) const override {
+      using namespace std::chrono_literals;
+      now = {.state = FleetState::degraded,
+             .held = 3,
+             .needed = 7,
+             .members = 40,
+             .limit_version = 2,
+             .lease_age = 5100ms,
+             .degraded_for = 1500ms,
+             .pooling_loss = 0.125,
+             .requests = 99,
+             .problem = "127.0.0.1:6379 does not answer"};
+      return true;
+    }
+
+   private:
+    const std::uint32_t limit_;
+  };
+};
 
 class SampleRegistry {
  public:
@@ -32,9 +73,13 @@ class SampleRegistry {
     registry.add({.options = {.name = "reports", .isolation = Isolation::threads, .max_concurrent = 4}});
     registry.add_group({.name = "db", .total = 10, .clock = &clock});
     registry.add({.options = {.name = "checkout"}, .group = "db", .guaranteed = {.percent = 60}});
-    registry.add({.options = {.name = "search"}, .group = "db", .guaranteed = {.percent = 40}});
-    registry.add({.options = {.name = "plain", .histograms = false, .track_holders = true},
+    registry.add(
+        {.options = {.name = "search", .budgets = {{.name = "rows", .max = 1000, .per_call_max = 400}}},
+         .group = "db",
+         .guaranteed = {.percent = 40}});
+    registry.add({.options = {.name = "plain", .track_holders = true, .histograms = false},
                   .criticality = Priority::best_effort});
+    registry.add({.options = {.name = "shared", .max_concurrent = 50, .scope = Scope::fleet}});
     registry.define_tenants(
         {.name = "orders", .each = {.max_concurrent = 3}, .max_tenants = 2, .idle_after = 1min});
     for (const char* id : {"acme", R"(we"ird\)"}) static_cast<void>(registry.tenant("orders", id));
@@ -59,37 +104,42 @@ class SampleRegistry {
     using namespace std::chrono_literals;
     Bulkhead& payments = at("payments");
     for (const std::chrono::microseconds took : {400us, 2000us, 700'000us})
-      payments.execute([&] { clock.advance(took); });
-    payments.execute([&] { clock.advance(3s); });  // beyond its time
+      static_cast<void>(payments.execute([&] { clock.advance(took); }));
+    static_cast<void>(payments.execute([&] { clock.advance(3s); }));  // beyond its time
     {
       const auto first = payments.acquire(), second = payments.acquire();
       clock.advance(250ms);
-      payments.execute([] {}, {.fallback = [](const Cause&) {}, .timeout = 0ms});
+      static_cast<void>(payments.execute([] {}, {.fallback = [](const Cause&) {}, .timeout = 0ms}));
     }
     for (int i = 0; i < 4; ++i)
-      payments.execute([] { return 503; }, {.judge = result_if([](int status) { return status >= 500; })});
-    payments.execute([] {});  // the breaker is open
-    for (int i = 0; i < 3; ++i) at("search").execute([&] { clock.advance(30ms); });
-    borrowed = *at("search").acquire({.cost = 6});
+      static_cast<void>(payments.execute([] { return 503; },
+                                         {.judge = result_if([](int status) { return status >= 500; })}));
+    static_cast<void>(payments.execute([] {}));  // the breaker is open
+    for (int i = 0; i < 3; ++i) static_cast<void>(at("search").execute([&] { clock.advance(30ms); }));
+    borrowed = *at("search").acquire({.cost = 6, .costs = {{"rows", 400}}});
+    borrowed.settle("rows", 300);
+    static_cast<void>(at("search").try_acquire({.costs = {{"rows", 401}}}));  // more than per_call_max
     clock.advance(2s);
     {
       const auto held = at("plain").try_acquire();
       for (int i = 0; i < 2; ++i) static_cast<void>(at("plain").try_acquire());
     }
-    for (int i = 0; i < 7; ++i) (*registry.tenant("orders", "acme"))->execute([&] { clock.advance(10ms); });
+    for (int i = 0; i < 7; ++i)
+      static_cast<void>((*registry.tenant("orders", "acme"))->execute([&] { clock.advance(10ms); }));
     static_cast<void>(registry.tenant("orders", "no/name"));
     static_cast<void>(registry.tenant("orders", "one too many"));
     for (int i = 0; i < 2; ++i) {  // seen idle once, and still idle
       clock.advance(10min);
       registry.retire_idle();
     }
-    for (int i = 0; i < 5; ++i) (*registry.tenant("orders", "newcomer"))->execute([] {});
+    for (int i = 0; i < 5; ++i) static_cast<void>((*registry.tenant("orders", "newcomer"))->execute([] {}));
   }
 
   Bulkhead& at(std::string_view name) { return *registry.get(name); }
 
   ManualClock clock;
-  Registry registry{{.clock = &clock, .seed = 1}};
+  SampleFleet fleet;
+  Registry registry{{.clock = &clock, .seed = 1, .sources = &fleet}};
   std::array<Attached, 2> pools;
   Call borrowed;
 };

@@ -1,6 +1,5 @@
-// model_gate.h - the calls of src/gate around the turnstile, without names, hooks and permits; and the
-// properties that hold whatever the threads do. Keep acquire and release in step with admission.cc, drain
-// and destroy with gate.cc.
+// model_gate.h - drives the admission code of src/gate (slow_path.h, posting.h, sequence.h) without names, hooks and
+// permits, and checks the properties that hold in every execution.
 #pragma once
 
 #include <new>
@@ -11,6 +10,8 @@
 // The very files that ship, or copies of them with one seeded error.
 #include "bulkhead/detail/turnstile.h"
 #include "gate/posting.h"
+#include "gate/sequence.h"
+#include "gate/settling.h"
 #include "gate/slow_path.h"
 
 namespace bulkhead::model {
@@ -26,6 +27,7 @@ inline constexpr std::int64_t patience = 100;  // of a timed waiter
 // A waiter that knows how often its owner was told.
 struct Call : Turnstile::Waiter {
   Var<int> told{0};
+  bool lined = false;  // it was in line; not a Var, because no step of a thread comes between
 };
 
 // Virtual time. In the adaptive mode it may leap at every look, so that heads are starved or not; a park that
@@ -104,6 +106,35 @@ class ModelGate {
     give_back(ask.cost, failed);
   }
 
+  // As Permit::settle and GateCore::lower. The permit holds `ask.cost`, and less from now on.
+  void settle(Ask& ask, std::uint32_t to) {
+    if (limit_ == ask.cost && shrinks_ == 0) section_ = section_ + 1;
+    inside_ -= ask.cost - to;
+    if (ask.tier != Priority::critical) ordinary_ -= ask.cost - to;
+    const std::uint32_t from = ask.cost;
+    ask.cost = to;
+    if (t().lower(from, to, 0)) return;
+    pin();
+    Wakes wakes;
+    t().after_lower(slow_now(), wakes);
+    unpin();
+    tell(wakes);
+  }
+
+  // As Permit::try_grow and GateCore::raise.
+  bool grow(Ask& ask, std::uint32_t units) {
+    const std::uint32_t epoch = shrinks_;
+    if (t().raise(ask.tier, ask.cost, units, slow_now()) != Turnstile::Raise::done) return false;
+    inside_ += units;
+    if (ask.tier != Priority::critical) ordinary_ += units;
+    ask.cost += units;
+    if (epoch == shrinks_) {
+      check(inside_ <= limit_, "in flight <= limit, also after growth");
+      check(ordinary_ <= limit_ - reserve_, "growth leaves the reserve to critical calls");
+    }
+    return true;
+  }
+
   // As AsyncAcquire::hand_on: what a worker does at the end of its work. Null: the unit is given back.
   Call* hand_on(void (*complete)(Turnstile::Waiter&) noexcept) {
     leave_section({});
@@ -126,12 +157,8 @@ class ModelGate {
     return verdict;
   }
 
-  bool withdraw(Call& w) {  // as Gate::withdraw_and_tell
-    Wakes wakes;
-    const bool left = t().withdraw(w, Reason::cancelled, slow_now(), wakes);
-    if (left) wakes.push_front(w);
-    tell(wakes);
-    return left;
+  bool withdraw(Call& w) {
+    return detail::withdraw_and_tell<RelacyPlatform>(t(), *this, w, Reason::cancelled);
   }
 
   // ---- as Gate::resize, close, drain, ~Gate do ----
@@ -153,23 +180,12 @@ class ModelGate {
   }
 
   bool drain(bool timed = false) {
-    Drain drain;
-    Wakes wakes;
-    const bool waits = t().join_drain(drain, slow_now(), wakes);
-    tell(wakes);
-    if (!waits) return true;
-    bool late = false;
-    while (drain.signal.load(std::memory_order_acquire) != Call::done) {
-      if (late) {
-        Wakes others;
-        const bool left = t().leave_drain(drain, slow_now(), others);
-        tell(others);
-        if (left) return false;
-        timed = late = false;
-      }
-      late = Futex::park(drain.signal, Call::sleeping, timed) && timed;
-    }
-    return true;
+    bool expired = false;
+    const auto park = [&](Atomic<std::uint32_t>& signal, bool late) {
+      if (late) timed = false;  // it could not leave: the drain is over and about to be published
+      expired = Futex::park(signal, Call::kSleeping, timed) && timed;
+    };
+    return detail::wait_idle(t(), *this, [&] { return expired; }, park);
   }
 
   void destroy() {
@@ -217,43 +233,35 @@ class ModelGate {
   void pin() { pins_.fetch_add(1, std::memory_order_relaxed); }
   void unpin() { pins_.fetch_sub(1, std::memory_order_release); }
 
-  static void tell(Wakes& wakes) {  // announces, then publishes
-    for (auto* w = wakes.first; w; w = w->next) announce(static_cast<Call&>(*w));
+  void tell(Wakes& wakes) {
+    detail::announce_each(wakes, *this);
     Turnstile::finish(wakes);
-    while (auto* w = wakes.pop()) Turnstile::publish(*w);
+    detail::publish_each(wakes);
   }
 
-  void give_back(std::uint32_t cost, bool failed) {  // as Permit::release and Gate::release_observed
+  // A plain permit wakes the head of the line before it takes the lock; any other one pins the gate.
+  void give_back(std::uint32_t cost, bool failed) {
     Wakes wakes;
     ++releases_;
-    const bool bracket = failed || cost > 1;
-    if (bracket) pin();
-    if (bracket) t().begin();
-    const bool quiet = t().give_back(cost);
-    if (bracket) {
-      if (failed) t().add_failed(), ++failures_;
-      if (cost > 1) t().add_heavy(1 - std::int64_t{cost});
-      t().end();
-    }
-    if (!quiet) {
-      if (!bracket) t().rouse();
+    failures_ += failed ? 1 : 0;
+    const bool plain = !failed && cost == 1;
+    if (!plain) pin();
+    if (!detail::give_back_counted(t(), cost, failed,
+                                   [&] { return cost == 0 ? t().give_back_empty() : t().give_back(cost); })) {
+      if (plain) t().rouse();
       t().after_release(slow_now(), wakes);
     }
-    if (bracket) unpin();
+    if (!plain) unpin();
     tell(wakes);
   }
 
-  bool pass(std::uint32_t cost) {  // as Gate::pass
-    if (cost <= 1) return t().pass() || took(t().try_pass(1));
-    t().begin();
-    const bool passed = took(t().try_pass(cost));
-    if (passed) t().add_heavy(cost - 1);
-    t().end();
-    return passed;
-  }
+  bool pass(std::uint32_t cost) { return (cost == 1 && t().pass()) || took(detail::take_units(t(), cost)); }
 
   std::int64_t slow_now() { return mode_ == Mode::adaptive ? time_.now() : 0; }
-  static void announce(Call& w) { w.told = w.told + 1; }
+  void announce(const Turnstile::Waiter& w) {  // a waiter of the model is a Call, and none is const
+    auto& call = const_cast<Call&>(static_cast<const Call&>(w));
+    call.told = call.told + 1;
+  }
 
   void enter_section(const Ask& ask, std::uint32_t epoch) {
     inside_ += ask.cost;
@@ -274,33 +282,33 @@ class ModelGate {
 
  private:
   Verdict ask_for(Call& w, const Ask& ask) {
-    Verdict at_once = detail::rejected(Reason::shutdown);
-    if (!t().closed())
-      at_once = pass(ask.cost) ? Verdict::admitted : t().look(ask.tier, ask.cost, ask.queues).verdict;
+    const Verdict at_once = detail::decide_at_once(
+                                t(), ask.tier, ask.cost, ask.queues, [] { return Verdict::pending; },
+                                [&] { return pass(ask.cost); }, [] { return true; })
+                                .verdict;
     if (at_once == Verdict::pending) pin();
     if (ask.pinned) unpin();
     if (at_once != Verdict::pending) return at_once;
     w.cost = ask.cost;
     w.tier = ask.tier;
     const std::int64_t now = slow_now();
-    const std::int64_t until = ask.timed ? time_.still() + patience : Turnstile::forever;
+    const std::int64_t until = ask.timed ? time_.still() + patience : Turnstile::kForever;
     Wakes wakes;
     const bool behind = in_line_ > 0;
     const Verdict verdict = t().enter(w, {.may_queue = ask.queues, .may_wait = true}, now, wakes);
     if (one_unit_one_tier && behind && in_line_ > 0 && mode_ != Mode::barging && verdict == Verdict::admitted)
       check(mode_ == Mode::adaptive && now - first_since_ <= max_barge, "a starved head is not overtaken");
-    tell(wakes);
-    bool own_decision = true;
-    if (verdict == Verdict::pending) {
-      if (in_line_++ == 0) first_since_ = now;
-      own_decision = t().wait(
-          w, until, [this] { return time_.now(); },
-          [this](const Atomic<std::uint32_t>& signal, std::uint32_t value, std::int64_t deadline) {
-            if (Futex::park(signal, value, deadline != Turnstile::forever)) time_.reach(deadline);
-          },
-          [](Wakes& others) { tell(others); });
-      --in_line_;
-    }
+    const bool own_decision = detail::finish_entering<RelacyPlatform>(
+        t(), *this, w, verdict, until, wakes,
+        [&] {
+          w.lined = true;
+          if (in_line_++ == 0) first_since_ = now;
+        },
+        [this] { return time_.now(); },
+        [this](const Atomic<std::uint32_t>& signal, std::uint32_t value, std::int64_t deadline) {
+          if (Futex::park(signal, value, deadline != Turnstile::kForever)) time_.reach(deadline);
+        });
+    if (verdict == Verdict::pending) --in_line_;
     if (own_decision) announce(w);
     check(w.told == 1, "decided and announced exactly once");
     check(w.verdict != Verdict::pending, "decided");

@@ -198,7 +198,8 @@ struct RelacyPlatform {
   using Var = model::Var<T>;
   using Mutex = model::Mutex;
 
-  static constexpr int looks = 1;  // more are the same again
+  static constexpr int kLooks = 1;  // more are the same again
+  static constexpr int kBatch = 1;  // so that whatever works by batches lets the lock go
   static std::uint64_t recall(const void* turnstile) noexcept { return Memory::recall(turnstile); }
   static void remember(const void* turnstile, std::uint64_t word) noexcept {
     Memory::remember(turnstile, word);

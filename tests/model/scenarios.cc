@@ -1,5 +1,6 @@
 // scenarios.cc - a few threads each, around one gate. What is wrong in none of their executions is
 // listed in README.md.
+#include "bulkhead/detail/in_order.h"
 #include "tests/model/model_gate.h"
 
 namespace bulkhead::model {
@@ -174,13 +175,27 @@ struct CancelOnly : Base {
   }
 };
 
+// A release comes during the close, which refuses the line in batches: whoever is behind one that was refused is refused too.
 struct Close : Base {
+  Call first, second;
+  bool behind = false;
   explicit Close(Mode mode) : Base(mode, 1u, 3u) { gate.hold(); }
+  void visit(Call& w) {
+    const Verdict v = gate.acquire(w, {});
+    check(v == admitted || v == shutdown, "admitted or shutdown");
+    if (v == admitted) gate.release();
+  }
   void thread(unsigned index) override {
     if (index == 0) return gate.release();
     if (index == 1) return gate.close();
-    const Verdict v = gate.visit();
-    check(v == admitted || v == shutdown, "admitted or shutdown");
+    if (index == 2) return visit(first);
+    behind = gate.in_line() > 0;  // the first
+    visit(second);
+  }
+  void after() override {
+    if (behind && second.lined && first.verdict == shutdown)
+      check(second.verdict == shutdown, "a closed line is not served");
+    gate.check_at_rest();
   }
 };
 
@@ -193,6 +208,19 @@ struct Grow : Base {
   }
   void after() override {
     gate.release();
+    gate.check_at_rest();
+  }
+};
+
+// The growth must let both in, because neither leaves.
+struct GrowForAll : Base {
+  explicit GrowForAll(Mode mode) : Base(mode, 1u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.resize(3);
+    check(gate.acquire() == admitted, "everybody gets in");
+  }
+  void after() override {
+    for (int i = 0; i < 3; ++i) gate.release();
     gate.check_at_rest();
   }
 };
@@ -250,6 +278,22 @@ struct Hopeless : Base {
   }
 };
 
+// While a shrink looks through the line, batch by batch, a waiter may leave it just where the look has stopped. The one
+// behind it must be seen all the same.
+struct LeaveDuringScan : Base {
+  explicit LeaveDuringScan(Mode mode) : Base(mode, 2u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.resize(1);
+    if (index == 2) return check(gate.visit({.cost = 2}) == full, "refused");
+    const Verdict v = gate.visit({.cost = 2, .timed = true});
+    check(v == full || v == timeout, "refused, or its time was up");
+  }
+  void after() override {
+    gate.release();
+    gate.check_at_rest();
+  }
+};
+
 // One place in line. The critical call always gets in; the other may have to make room for it.
 struct Evict : Base {
   explicit Evict(Mode mode) : Base(mode, 1u, 1u) { gate.hold(); }
@@ -292,6 +336,129 @@ struct Heavy : Base {
   void thread(unsigned index) override {
     if (index == 0) return gate.release();
     must_visit({.cost = index == 1 ? 2u : 1u});
+  }
+};
+
+// Two wait for what one permit gives back step by step; it is released only when both have been inside.
+struct Settle : Base {
+  Atomic<std::uint32_t> been{0};
+  explicit Settle(Mode mode) : Base(mode, 2u, 2u) { gate.hold(2); }
+  void thread(unsigned index) override {
+    if (index > 0) {
+      must_visit();
+      been.fetch_add(1, std::memory_order_acq_rel);
+      return;
+    }
+    Ask mine{.cost = 2};
+    gate.settle(mine, 1);
+    gate.settle(mine, 0);
+    while (been.load(std::memory_order_acquire) != 2) rl::ctx().yield(1, Where());
+    gate.release(mine);
+  }
+};
+
+// A heavy call waits; what one settles and another gives back lets it in.
+struct SettleForHeavy : Base {
+  explicit SettleForHeavy(Mode mode) : Base(mode, 3u, 2u) {
+    gate.hold(2);
+    gate.hold();
+  }
+  void thread(unsigned index) override {
+    if (index == 0) {
+      Ask mine{.cost = 2};
+      gate.settle(mine, 1);
+      return gate.release(mine);
+    }
+    if (index == 1) return gate.release();
+    must_visit({.cost = 2});
+  }
+};
+
+// A permit grows while others come, wait and go. Whoever waits is not passed, and nobody is forgotten.
+struct GrowPermit : Base {
+  explicit GrowPermit(Mode mode) : Base(mode, 3u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index > 0) return must_visit({.cost = index});
+    Ask mine;
+    const bool grown = gate.grow(mine, 2);
+    if (grown) gate.settle(mine, 1);
+    gate.settle(mine, 0);
+    static_cast<void>(gate.grow(mine, 1));
+    gate.release(mine);
+  }
+};
+
+// The unit stays out and somebody waits for it: a permit of the same tier gets nothing. (The second gate thread gives
+// back one of two units, which is for the waiter.)
+struct GrowBehind : Base {
+  explicit GrowBehind(Mode mode) : Base(mode, 2u, 1u) {
+    gate.hold();
+    gate.hold();
+  }
+  void thread(unsigned index) override {
+    if (index == 0) return gate.release();
+    if (index == 2) return must_visit({.cost = 2});
+    Ask mine;
+    const bool behind = gate.in_line() > 0 && gate.inside() > 0;
+    const bool grown = gate.grow(mine, 1);
+    check(!(behind && grown), "nobody in line is passed");
+    gate.release(mine);
+  }
+};
+
+// A permit that holds nothing keeps the gate from being idle until it is released, and nobody touches it afterwards.
+struct SettleDestroy : Base {
+  explicit SettleDestroy(Mode mode) : Base(mode, 2u, 2u) { gate.hold(2); }
+  void thread(unsigned index) override {
+    if (index == 1) return gate.destroy();
+    Ask mine{.cost = 2};
+    gate.settle(mine, 0);
+    check(gate.grow(mine, 1), "nobody else takes units");
+    gate.settle(mine, 0);
+    gate.release(mine);
+    released = true;
+  }
+  void after() override { check(gate.inside() == 0 && released, "released, and nobody is inside"); }
+  bool released = false;
+};
+
+struct SettleDrain : Base {
+  explicit SettleDrain(Mode mode) : Base(mode, 1u, 2u) { gate.hold(); }
+  void thread(unsigned index) override {
+    if (index == 1) {
+      check(gate.drain(), "drained");
+      check(releasing, "not before the permit is released");
+      return;
+    }
+    Ask mine;
+    gate.settle(mine, 0);
+    releasing = true;
+    gate.release(mine);
+  }
+  bool releasing = false;
+};
+
+// One permit moves between none, one and two units: a snapshot always shows one call, and its units.
+struct SnapshotSettle : Base {
+  explicit SnapshotSettle(Mode mode) : Base(mode, 2u, 2u) { gate.hold(2); }
+  void thread(unsigned index) override {
+    Ask mine{.cost = 2};
+    if (index == 1) {
+      gate.settle(mine, 1);
+      gate.settle(mine, 0);
+      check(gate.grow(mine, 2), "nobody else takes units");
+      return;
+    }
+    for (int i = 0; i < 2; ++i) {
+      const Turnstile::Numbers n = gate.t().read();
+      check(n.permits == 1, "one call");
+      check(n.in_flight <= 2 && n.released == 0, "its units, and none released");
+      check(!n.underflow, "no underflow");
+    }
+  }
+  void after() override {
+    gate.release({.cost = 2});
+    gate.check_at_rest();
   }
 };
 
@@ -511,6 +678,68 @@ struct Posted : Base {
   Atomic<std::uint32_t> submitted{0};  // a Task is not there to be cancelled earlier
 };
 
+// Several gates at once, as acquire_all.h takes them: each thread names them in an order of its own.
+template <std::size_t gates>
+struct AcquireAll : Scenario {
+  struct Wanted {
+    ModelGate* gate;
+    std::uint32_t cost;
+  };
+  alignas(ModelGate) std::byte place[gates][sizeof(ModelGate)];
+  explicit AcquireAll(Mode mode) {
+    for (auto& p : place) new (p) ModelGate(mode, 2u, 3u);
+  }
+  ~AcquireAll() override {
+    for (std::size_t i = 0; i < gates; ++i) gate(i).~ModelGate();
+  }
+  ModelGate& gate(std::size_t i) { return *std::launder(reinterpret_cast<ModelGate*>(place[i])); }
+
+  // All or nothing. `call` is the waiter that a cancellation finds, while it waits for `of`.
+  bool take(Wanted* wanted, std::size_t count, bool timed, bool cancellable) {
+    count = detail::put_in_order(wanted, count);
+    for (std::size_t i = 0; i < count; ++i) {
+      Call w;
+      if (cancellable) enrol(wanted[i].gate, &w);
+      const Verdict v = wanted[i].gate->acquire(w, {.cost = wanted[i].cost, .timed = timed});
+      if (cancellable) enrol(nullptr, nullptr);
+      if (v == admitted) continue;
+      check((timed && v == timeout) || (cancellable && v == cancelled),
+            "admitted, its time was up, or cancelled");
+      give_back(wanted, i);
+      return false;
+    }
+    return true;
+  }
+  static void give_back(const Wanted* wanted, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) wanted[i].gate->release({.cost = wanted[i].cost});
+  }
+  void enrol(ModelGate* of, Call* w) {
+    mutex.lock();
+    waits_for = of;
+    waiter = w;
+    mutex.unlock();
+  }
+  void thread(unsigned index) override {
+    if (index == 3) {
+      mutex.lock();
+      if (waiter) waits_for->withdraw(*waiter);
+      mutex.unlock();
+      return;
+    }
+    Wanted wanted[gates];
+    for (std::size_t i = 0; i < gates; ++i)
+      wanted[i] = {&gate((i * (gates - 1) + index) % gates), index == 0 ? 1u : 2u};
+    if (take(wanted, gates, index == 1, index == 2)) give_back(wanted, gates);
+  }
+  void after() override {
+    for (std::size_t i = 0; i < gates; ++i) gate(i).check_at_rest();
+  }
+
+  Mutex mutex;
+  ModelGate* waits_for = nullptr;
+  Call* waiter = nullptr;
+};
+
 template <class S>
 Scenario* make(void* place, Mode mode) {
   static_assert(sizeof(S) <= scenario_size);
@@ -531,13 +760,24 @@ const Entry list[] = {
     {"cancel_only", 2, make<CancelOnly>, {true, true, false}, {3, 3, 0}},
     {"close", 4, make<Close>, {true, true, true}, {0, 0, 0}},
     {"grow", 3, make<Grow>, {true, true, true}, {0, 0, 0}},
+    {"grow_for_all", 3, make<GrowForAll>, {true, true, true}, {0, 0, 0}},
     {"shrink", 3, make<Shrink>, {true, true, true}, {0, 0, 0}},
     {"shrink_grow", 3, make<ShrinkGrow>, {true, true, true}, {0, 0, 0}},
     {"hopeless", 2, make<Hopeless>, {true, true, false}, {3, 3, 0}},
+    {"leave_during_scan", 3, make<LeaveDuringScan>, {true, true, true}, {0, 0, 0}},
     {"evict", 3, make<Evict>, {true, true, true}, {1, 1, 0}},
     {"evict_lowest", 4, make<EvictLowest>, {true, true, true}, {0, 0, 0}},
     {"reserve", 3, make<Reserve>, {true, true, true}, {0, 0, 0}},
     {"heavy", 3, make<Heavy>, {true, true, true}, {0, 0, 0}},
+    {"settle", 3, make<Settle>, {true, true, true}, {0, 0, 0}},
+    {"settle_heavy", 3, make<SettleForHeavy>, {true, true, true}, {0, 0, 0}},
+    {"settle_grow", 3, make<GrowPermit>, {true, true, true}, {0, 0, 0}},
+    {"settle_grow_behind", 3, make<GrowBehind>, {true, true, true}, {0, 0, 0}},
+    {"settle_destroy", 2, make<SettleDestroy>, {true, false, false}, {2, 0, 0}},
+    {"settle_drain", 2, make<SettleDrain>, {true, true, false}, {3, 3, 0}},
+    {"settle_snapshot", 2, make<SnapshotSettle>, {true, true, false}, {0, 0, 0}},
+    {"all_of_two", 4, make<AcquireAll<2>>, {true, true, true}, {0, 0, 0}},
+    {"all_of_three", 4, make<AcquireAll<3>>, {true, true, true}, {0, 0, 0}},
     {"drain", 3, make<DrainVsRelease>, {true, true, true}, {0, 0, 0}},
     {"drain_visit", 3, make<DrainVsVisit>, {true, true, true}, {0, 0, 0}},
     {"destroy", 3, make<Destroy>, {true, false, false}, {0, 0, 0}},

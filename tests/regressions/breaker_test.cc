@@ -1,5 +1,5 @@
 // Defects found in the breakers and rate limiters of others, each excluded by the test that carries its
-// name. The numbers are rows of shared/facts/peers.md section 5.
+// name. tests/SOURCES.md lists the libraries.
 #include "bulkhead/breaker.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace bulkhead {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto failure = CallVerdict::failure, success = CallVerdict::success, ignored = CallVerdict::ignored;
+constexpr auto failure = Outcome::failure, success = Outcome::success, ignored = Outcome::ignored;
 
 struct BreakerPeerDefects : testing::Test {
   ManualClock clock;
@@ -32,7 +32,7 @@ struct BreakerPeerDefects : testing::Test {
   }
 };
 
-// Row 19, resilience4j: outcomes are applied to whatever state is current, so a call from before the
+// resilience4j: outcomes are applied to whatever state is current, so a call from before the
 // trip decides the trial.
 TEST_F(BreakerPeerDefects, AResultFromBeforeTheTripDoesNotDecideTheTrial) {
   for (const auto verdict : {success, failure}) {
@@ -49,7 +49,7 @@ TEST_F(BreakerPeerDefects, AResultFromBeforeTheTripDoesNotDecideTheTrial) {
   }
 }
 
-// Row 19, Polly: a cancelled probe counts as success and closes the circuit.
+// Polly: a cancelled probe counts as success and closes the circuit.
 TEST_F(BreakerPeerDefects, ACancelledProbeDoesNotCloseIt) {
   Breaker b(options());
   half_open(b);
@@ -61,7 +61,7 @@ TEST_F(BreakerPeerDefects, ACancelledProbeDoesNotCloseIt) {
   EXPECT_EQ(b.snapshot().state, BreakerState::open);
 }
 
-// Row 19, Polly, Hystrix, resilience4j with its default of waiting for ever: a probe that never comes
+// Polly, Hystrix, resilience4j with its default of waiting for ever: a probe that never comes
 // back leaves it half open and refusing for ever.
 TEST_F(BreakerPeerDefects, AProbeThatNeverComesBackDoesNotWedgeIt) {
   Breaker b(options());
@@ -78,17 +78,17 @@ TEST_F(BreakerPeerDefects, AProbeThatNeverComesBackDoesNotWedgeIt) {
   EXPECT_EQ(b.snapshot().state, BreakerState::closed);
 }
 
-// Row 19, Semian: any number of probes at once.
+// Semian: any number of probes at once.
 TEST_F(BreakerPeerDefects, AStampedeIsCutToTheCap) {
   Breaker b(options(3));
   half_open(b);
   int admitted = 0;
   for (int i = 0; i < 100; ++i) admitted += b.admit().has_value();
   EXPECT_EQ(admitted, 3);
-  EXPECT_EQ(b.snapshot().refused, 97u);
+  EXPECT_EQ(b.snapshot().rejected, 97u);
 }
 
-// Section 4 K, Sentinel#1638: the probe is refused by a later rule, and nobody tells the breaker.
+// Sentinel (#1638): the probe is refused by a later rule, and nobody tells the breaker.
 TEST_F(BreakerPeerDefects, AProbeRefusedByTheGateBehindGivesItsPlaceBack) {
   Breaker b(options());
   Gate gate{{.max_concurrent = 1}};
@@ -105,8 +105,8 @@ TEST_F(BreakerPeerDefects, AProbeRefusedByTheGateBehindGivesItsPlaceBack) {
   EXPECT_EQ(b.snapshot().state, BreakerState::closed);
 }
 
-// Row 27, Semian by design, resilience4j unless told: rejections by one's own bulkhead count as failures
-// of the dependency.
+// Semian by design, resilience4j unless configured (#1656): rejections by one's own bulkhead count as
+// failures of the dependency.
 TEST_F(BreakerPeerDefects, LocalRejectionsNeverOpenIt) {
   Breaker b(options());
   Gate gate{{.max_concurrent = 1}};
@@ -116,7 +116,8 @@ TEST_F(BreakerPeerDefects, LocalRejectionsNeverOpenIt) {
   EXPECT_EQ(b.snapshot().calls, 0u);
 }
 
-// Row 8: a second release inflates capacity. Here: a pass completed twice, or for another probe's sake.
+// resilience4j, Netflix concurrency-limits, Semian: a second release inflates capacity. Here: a pass
+// completed twice, or for another probe's sake.
 TEST_F(BreakerPeerDefects, AProbeCompletedTwiceCountsOnce) {
   Breaker b({.window_calls = 4,
              .open_for = 1s,
@@ -132,18 +133,19 @@ TEST_F(BreakerPeerDefects, AProbeCompletedTwiceCountsOnce) {
   EXPECT_FALSE(b.admit()) << "the second of two";
 }
 
-// Row 9: an exception on the way out leaks the permit.
+// Netflix concurrency-limits, failsafe-go: an exception on the way out leaks the permit.
 TEST_F(BreakerPeerDefects, AProbeThatThrowsIsAResult) {
   Breaker b(options());
   half_open(b);
-  EXPECT_THROW(b.run([]() -> int { throw std::runtime_error("down"); }), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(b.run([]() -> int { throw std::runtime_error("down"); })),
+               std::runtime_error);
   EXPECT_EQ(b.snapshot().state, BreakerState::open);
   clock.advance(1s);
-  EXPECT_THROW(b.run([]() -> int { throw 1; }, exception_is<int>(ignored)), int);
+  EXPECT_THROW(static_cast<void>(b.run([]() -> int { throw 1; }, exception_is<int>(ignored))), int);
   EXPECT_EQ(b.snapshot().probes_in_flight, 0u);
 }
 
-// Row 18, failsafe-go: a listener called with the lock dropped in the middle of an update loses one.
+// failsafe-go: a listener called with the lock dropped in the middle of an update loses one.
 // Here a hook runs after the change is whole, and what it does itself is kept.
 TEST_F(BreakerPeerDefects, AHookThatChangesTheBreakerLosesNothing) {
   Breaker* self = nullptr;
@@ -163,7 +165,7 @@ TEST_F(BreakerPeerDefects, AHookThatChangesTheBreakerLosesNothing) {
   EXPECT_EQ(generations, (std::vector<std::uint64_t>{2, 3, 4}));
 }
 
-// Row 23, Polly: a reload doubles capacity, and a failed one ends all later ones.
+// Polly: a reload doubles capacity, and a failed one ends all later ones.
 TEST(RatePeerDefects, AnUpdateFillsNoBucketAndABadOneSpoilsNothing) {
   ManualClock clock;
   RateLimiter r({.rate = 10, .burst = 10, .clock = &clock});
@@ -179,7 +181,7 @@ TEST(RatePeerDefects, AnUpdateFillsNoBucketAndABadOneSpoilsNothing) {
   EXPECT_TRUE(r.try_take()) << "later updates still work";
 }
 
-// Row 26, concurrency-limits, Sentinel: a caller that has to wait is put to sleep on its thread.
+// Netflix concurrency-limits, Sentinel: a caller that has to wait is put to sleep on its thread.
 TEST(RatePeerDefects, AWaitIsAnAnswerAndParksNobody) {
   ManualClock clock;  // which nobody moves: whoever slept would sleep for ever
   RateLimiter r({.rate = 1, .per = 1h, .burst = 1, .clock = &clock});
@@ -188,7 +190,7 @@ TEST(RatePeerDefects, AWaitIsAnAnswerAndParksNobody) {
   EXPECT_EQ(r.try_take().error().retry_after, 2h);
 }
 
-// Row 8 for tickets: given back twice.
+// The second release again, for tickets: one is given back twice.
 TEST(RatePeerDefects, ATicketGivenBackTwiceCountsOnce) {
   ManualClock clock;
   RateLimiter r({.rate = 1, .burst = 3, .clock = &clock});

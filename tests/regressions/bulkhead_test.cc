@@ -1,5 +1,5 @@
 // Defects of others that appear where policies meet, each excluded by the test that carries its name; and
-// those of our own that were found by review. The numbers are rows of shared/facts/peers.md section 5.
+// those of our own that were found by review. tests/SOURCES.md lists the other libraries.
 #include "bulkhead/bulkhead.h"
 
 #include <gtest/gtest.h>
@@ -39,14 +39,14 @@ struct BulkheadPeerDefects : testing::Test {
   }
 };
 
-// Row 8, resilience4j, Netflix, Semian: a second release makes room for one more.
-TEST_F(BulkheadPeerDefects, Row08_ACallEndedTwiceInflatesNothing) {
+// resilience4j, Netflix concurrency-limits, Semian: a second release makes room for one more.
+TEST_F(BulkheadPeerDefects, ACallEndedTwiceInflatesNothing) {
   Bulkhead b{options()};
   auto call = b.acquire();
-  EXPECT_TRUE(call->finish(CallVerdict::success));
-  EXPECT_FALSE(call->finish(CallVerdict::failure));
+  EXPECT_TRUE(call->finish(Outcome::success));
+  EXPECT_FALSE(call->finish(Outcome::failure));
   Call moved = *std::move(call);
-  EXPECT_FALSE(moved.finish(CallVerdict::failure));
+  EXPECT_FALSE(moved.finish(Outcome::failure));
   auto again = b.acquire();
   EXPECT_TRUE(again);
   EXPECT_EQ(b.try_acquire().error().reason, Reason::concurrency_limit);
@@ -54,9 +54,9 @@ TEST_F(BulkheadPeerDefects, Row08_ACallEndedTwiceInflatesNothing) {
   EXPECT_EQ(b.snapshot().breaker->failures, 0u);
 }
 
-// Row 9, Netflix, failsafe-go: what goes wrong between admission and release leaks the permit. Here: the call,
-// its judge, its fallback, and a hook.
-TEST_F(BulkheadPeerDefects, Row09_WhateverThrowsThePlaceComesBack) {
+// Netflix concurrency-limits, failsafe-go: what goes wrong between admission and release leaks the permit.
+// Here: the call, its judge, its fallback, and a hook.
+TEST_F(BulkheadPeerDefects, WhateverThrowsThePlaceComesBack) {
   for (const Isolation isolation : {Isolation::semaphore, Isolation::threads}) {
     BulkheadOptions o = options();
     o.isolation = isolation;
@@ -86,8 +86,8 @@ TEST_F(BulkheadPeerDefects, Row09_WhateverThrowsThePlaceComesBack) {
   }
 }
 
-// Row 9, Netflix: a round trip of 0 made the algorithm throw before the release.
-TEST_F(BulkheadPeerDefects, Row09_ACallThatTakesNoTimeIsACallLikeAnyOther) {
+// Netflix concurrency-limits: a round trip of 0 made the algorithm throw before the release.
+TEST_F(BulkheadPeerDefects, ACallThatTakesNoTimeIsACallLikeAnyOther) {
   BulkheadOptions o = options();
   o.adaptive = LimiterOptions{.floor = 1, .ceiling = 10};
   Bulkhead b{o};
@@ -95,8 +95,8 @@ TEST_F(BulkheadPeerDefects, Row09_ACallThatTakesNoTimeIsACallLikeAnyOther) {
   EXPECT_EQ(b.gate().in_flight(), 0u);
 }
 
-// Row 12, Netflix: a guarantee is kept by overshooting the total.
-TEST_F(BulkheadPeerDefects, Row12_BulkheadsThatShareATotalNeverExceedIt) {
+// Netflix concurrency-limits, partitioned limiter: a guarantee is kept by overshooting the total.
+TEST_F(BulkheadPeerDefects, BulkheadsThatShareATotalNeverExceedIt) {
   Group group{{.name = "db",
                .total = 10,
                .members = {{.name = "a", .guaranteed = {.percent = 50}},
@@ -112,8 +112,8 @@ TEST_F(BulkheadPeerDefects, Row12_BulkheadsThatShareATotalNeverExceedIt) {
   EXPECT_EQ(group.snapshot().in_flight, 10u);
 }
 
-// Row 15, failsafe-go: a call of a high tier waits behind the low ones that are in line already.
-TEST_F(BulkheadPeerDefects, Row15_ACriticalCallDoesNotWaitBehindABacklog) {
+// failsafe-go: a call of a high tier waits behind the low ones that are in line already.
+TEST_F(BulkheadPeerDefects, ACriticalCallDoesNotWaitBehindABacklog) {
   BulkheadOptions o = options();
   o.max_queue = 100;
   Bulkhead b{o};
@@ -123,13 +123,13 @@ TEST_F(BulkheadPeerDefects, Row15_ACriticalCallDoesNotWaitBehindABacklog) {
     b.async_execute([&] { return order.push_back(0), 0; }, {.priority = Priority::best_effort},
                     [](Ended<int>) {});
   b.async_execute([&] { return order.push_back(1), 1; }, {.priority = Priority::critical}, [](Ended<int>) {});
-  holder->finish(CallVerdict::success);
+  holder->finish(Outcome::success);
   ASSERT_EQ(order.size(), 51u);
   EXPECT_EQ(order.front(), 1);
 }
 
-// Row 18, failsafe-go: a limit's listener is told in the middle of the change, and what it does gets lost.
-TEST_F(BulkheadPeerDefects, Row18_AHookThatChangesTheSettingsLosesNothing) {
+// failsafe-go: a limit's listener is called in the middle of the change, and what it does gets lost.
+TEST_F(BulkheadPeerDefects, AHookThatChangesTheSettingsLosesNothing) {
   BulkheadOptions o = options();
   Bulkhead* self = nullptr;
   int told = 0;
@@ -145,8 +145,10 @@ TEST_F(BulkheadPeerDefects, Row18_AHookThatChangesTheSettingsLosesNothing) {
   EXPECT_EQ(b.options().max_concurrent, 7u);
 }
 
-// Row 19: a probe that is cancelled, refused by the gate, or late decides nothing, and hung ones do not wedge.
-TEST_F(BulkheadPeerDefects, Row19_OnlyAProbeThatEndsDecides) {
+// resilience4j, Polly, Semian, Hystrix: a cancelled, late or hung probe closes the breaker or keeps it half
+// open. Here a probe that is cancelled, refused by the gate, or late decides nothing, and hung ones do not
+// wedge.
+TEST_F(BulkheadPeerDefects, OnlyAProbeThatEndsDecides) {
   Bulkhead b{options(2)};
   auto old = b.acquire();
   trip(b);
@@ -154,7 +156,7 @@ TEST_F(BulkheadPeerDefects, Row19_OnlyAProbeThatEndsDecides) {
   auto probe = b.acquire();
   ASSERT_TRUE(probe);
   EXPECT_EQ(b.try_acquire().error().reason, Reason::breaker_open);
-  old->finish(CallVerdict::success);  // from before the trip
+  old->finish(Outcome::success);  // from before the trip
   EXPECT_EQ(b.snapshot().breaker->state, BreakerState::half_open);
   {
     const Call dies = *std::move(probe);
@@ -168,13 +170,13 @@ TEST_F(BulkheadPeerDefects, Row19_OnlyAProbeThatEndsDecides) {
   clock.advance(1s);
   EXPECT_TRUE(b.execute([] {}));
   EXPECT_EQ(b.snapshot().breaker->state, BreakerState::closed);
-  hangs->finish(CallVerdict::failure);
+  hangs->finish(Outcome::failure);
   EXPECT_EQ(b.snapshot().breaker->state, BreakerState::closed);
   EXPECT_EQ(b.gate().in_flight(), 0u);
 }
 
-// Row 23, Polly: a reload makes a second limiter beside the first, or is the last one after a bad one.
-TEST_F(BulkheadPeerDefects, Row23_AnUpdateDoublesNothingAndABadOneIsNotTheLast) {
+// Polly: a reload makes a second limiter beside the first, or is the last one after a bad one.
+TEST_F(BulkheadPeerDefects, AnUpdateDoublesNothingAndABadOneIsNotTheLast) {
   Bulkhead b{options(2)};
   auto one = b.acquire(), two = b.acquire();
   BulkheadOptions o = options(2);
@@ -193,8 +195,8 @@ TEST_F(BulkheadPeerDefects, Row23_AnUpdateDoublesNothingAndABadOneIsNotTheLast) 
   EXPECT_FALSE(b.try_acquire());
 }
 
-// Row 26, Netflix, Sentinel: who is over the rate is made to wait by sleeping on a thread.
-TEST_F(BulkheadPeerDefects, Row26_NobodySleepsForTokens) {
+// Netflix concurrency-limits, Sentinel: a call over the rate waits by sleeping on its thread.
+TEST_F(BulkheadPeerDefects, NobodySleepsForTokens) {
   BulkheadOptions o = options();
   o.rate_limit->burst = 1;
   o.max_queue = 10;
@@ -205,8 +207,8 @@ TEST_F(BulkheadPeerDefects, Row26_NobodySleepsForTokens) {
   EXPECT_EQ(why.retry_after, 1h);
 }
 
-// Row 27, Semian, resilience4j: our own refusals open the breaker.
-TEST_F(BulkheadPeerDefects, Row27_OurOwnRefusalsAreNoFailuresOfTheDependency) {
+// Semian, resilience4j (#1656): rejections by the bulkhead itself open the breaker.
+TEST_F(BulkheadPeerDefects, OurOwnRefusalsAreNoFailuresOfTheDependency) {
   BulkheadOptions o = options();
   o.rate_limit->burst = 60;
   Bulkhead b{o};
@@ -216,7 +218,7 @@ TEST_F(BulkheadPeerDefects, Row27_OurOwnRefusalsAreNoFailuresOfTheDependency) {
     EXPECT_FALSE(b.execute([] {}, {.deadline = clock.now() - 1s}));  // too late
     EXPECT_FALSE(b.execute([] {}, {.cost = 1000}));                  // too fast
   }
-  holder->finish(CallVerdict::success);
+  holder->finish(Outcome::success);
   // And those of a bulkhead inside.
   Bulkhead inner{{.name = "inner", .clock = &clock}};
   auto full = inner.acquire();

@@ -1,4 +1,4 @@
-// Barging and adaptive on virtual time, with the woken thread held where others may overtake it (R13).
+// Barging and adaptive on virtual time, with the woken thread held where others may overtake it.
 #include <gtest/gtest.h>
 
 #include <optional>

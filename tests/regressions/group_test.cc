@@ -1,5 +1,5 @@
 // Interleavings of a group, forced: two members that ask each other, a call-back against a release, a lender
-// that leaves. And the defects of shared/facts/peers.md section 5 that partitions have in peers.
+// that leaves. And the defects of partitions in other libraries, see tests/SOURCES.md.
 #include "bulkhead/group.h"
 
 #include <gtest/gtest.h>
@@ -130,7 +130,8 @@ TEST(GroupRace, AReleaseBetweenTheLookAndTheWatchIsSeen) {
 
 // ---- peers ----
 
-TEST(PeerDefect, Row12_AGuaranteeByOvershoot) {
+// Netflix concurrency-limits, partitioned limiter: a guarantee is honoured by exceeding the total.
+TEST(PeerDefect, AGuaranteeNeverExceedsTheTotal) {
   Group group{{.total = 10,
                .members = {{.name = "batch", .guaranteed = {.percent = 10}},
                            {.name = "live", .guaranteed = {.percent = 90}, .gate = {.max_queue = 9}}}}};
@@ -146,9 +147,9 @@ TEST(PeerDefect, Row12_AGuaranteeByOvershoot) {
   for (Caller& c : live) EXPECT_TRUE(c.admitted());
 }
 
-// Their check of the total and their increment are two steps. Here the second asker is held between its own
-// gate's refusal and the group.
-TEST(PeerDefect, Row12_TheGlobalCheckIsNotAtomic) {
+// Netflix concurrency-limits (#234): the check of the total and the increment are two steps. Here the second
+// asker is held between its own gate's refusal and the group.
+TEST(PeerDefect, TwoMembersCannotBothTakeTheLastUnit) {
   SyncPoints points;
   Group group{{.total = 1, .members = {{.name = "a"}, {.name = "b"}}}};
   std::optional<Result<Permit>> a;
@@ -163,7 +164,8 @@ TEST(PeerDefect, Row12_TheGlobalCheckIsNotAtomic) {
   EXPECT_EQ(group.snapshot().in_flight, 1u);
 }
 
-TEST(PeerDefect, Row16_TheHeadOfOneMembersLineBlocksTheOthers) {
+// Netflix concurrency-limits, Lifo: the head of the line blocks the other partitions.
+TEST(PeerDefect, TheHeadOfOneMembersLineDoesNotBlockTheOthers) {
   Group group{halves(4, Lend::none())};
   Gate &a = group.member("a"), &b = group.member("b");
   const Permits held = take(a, 2);
@@ -172,7 +174,8 @@ TEST(PeerDefect, Row16_TheHeadOfOneMembersLineBlocksTheOthers) {
   EXPECT_TRUE(b.try_acquire()) << "each member has its own line";
 }
 
-TEST(PeerDefect, Row26_APolicyThatPutsTheRefusedThreadToSleep) {
+// Netflix concurrency-limits, partitionRejectDelay: the rejected thread is put to sleep.
+TEST(PeerDefect, ARejectedCallReturnsWithoutSleeping) {
   ManualClock clock;
   GroupOptions options = halves(2, Lend::revocable(), 0);
   options.clock = &clock;
@@ -182,7 +185,8 @@ TEST(PeerDefect, Row26_APolicyThatPutsTheRefusedThreadToSleep) {
   EXPECT_FALSE(group.member("b").try_acquire());
 }
 
-TEST(PeerDefect, Issue95_TheLimitThatIsShownIsFrozen) {
+// Netflix concurrency-limits (#95): with partitions the limit that is shown does not change.
+TEST(PeerDefect, TheLimitShownFollowsLoansAndResizes) {
   Group group{halves(4)};
   const Permits a = take(group.member("a"), 4);
   EXPECT_EQ(group.member("a").snapshot().max_concurrent, 4u);

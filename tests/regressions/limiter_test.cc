@@ -1,5 +1,5 @@
-// Defects found in the adaptive limiters of others, each excluded by the test that carries its name. The numbers
-// are rows of shared/facts/peers.md section 5. Row 17 (drift, collapse, a round trip mislearnt) is also the subject
+// Defects found in the adaptive limiters of others, each excluded by the test that carries its name. See
+// tests/SOURCES.md for the libraries. Drift, collapse and a round trip learnt under load are also the subject
 // of app/sim: hours of overload on virtual time.
 #include "bulkhead/limiter.h"
 
@@ -33,12 +33,12 @@ struct Overload {
       const LimiterCall call =
           limiter.admitted(clock.now() - std::chrono::nanoseconds(trip), limiter.limit());
       clock.advance(std::chrono::nanoseconds(static_cast<std::int64_t>(static_cast<double>(trip) / limit)));
-      limiter.completed(call, clock.now(), CallEnd::success);
+      limiter.completed(call, clock.now(), Outcome::success);
     }
   }
 };
 
-// Row 7, Netflix concurrency-limits: waiters time out although the limit has grown.
+// Netflix concurrency-limits: waiters time out although the limit has grown.
 TEST(LimiterPeerDefects, ALimitThatGrowsAdmitsExactlyTheWaitersThatNowFit) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 10, .clock = &clock}};
@@ -57,7 +57,7 @@ TEST(LimiterPeerDefects, ALimitThatGrowsAdmitsExactlyTheWaitersThatNowFit) {
   gate.close();
 }
 
-// Row 9, Netflix concurrency-limits: a round trip of 0 makes the algorithm throw, and the permit is lost.
+// Netflix concurrency-limits: a round trip of 0 makes the algorithm throw, and the permit is lost.
 TEST(LimiterPeerDefects, ARoundTripOfZeroOrLessHurtsNobody) {
   for (const auto algorithm :
        {LimitAlgorithm::knee, LimitAlgorithm::aimd, LimitAlgorithm::vegas, LimitAlgorithm::gradient2}) {
@@ -69,7 +69,7 @@ TEST(LimiterPeerDefects, ARoundTripOfZeroOrLessHurtsNobody) {
       auto permit = gate.try_acquire();
       ASSERT_TRUE(permit);
       const LimiterCall call = limiter.admitted(clock.now() + (i % 2 ? 0ms : 5ms), 20);
-      limiter.completed(call, clock.now(), CallEnd::success);
+      limiter.completed(call, clock.now(), Outcome::success);
     }
     EXPECT_EQ(gate.snapshot().in_flight, 0u);
     EXPECT_GE(limiter.limit(), 1u);
@@ -77,7 +77,8 @@ TEST(LimiterPeerDefects, ARoundTripOfZeroOrLessHurtsNobody) {
   }
 }
 
-// Row 17, Gradient2: sustained overload is absorbed into the baseline, and the limit walks to the ceiling.
+// Netflix concurrency-limits (#137, #134), Gradient2: sustained overload is absorbed into the baseline, and
+// the limit walks to the ceiling.
 TEST(LimiterPeerDefects, OverloadDoesNotBecomeTheNewNormal) {
   Overload knee({}), gradient({.algorithm = LimitAlgorithm::gradient2});
   knee.run(10min, 10);
@@ -87,14 +88,15 @@ TEST(LimiterPeerDefects, OverloadDoesNotBecomeTheNewNormal) {
   EXPECT_GT(gradient.limiter.limit(), 100u);  // the defect, in the same world
 }
 
-// Row 17, Vegas: a start above the capacity teaches it a round trip with a queue in it.
+// Netflix concurrency-limits, Vegas: a start above the capacity teaches it a round trip with a queue in it.
 TEST(LimiterPeerDefects, AStartAboveTheCapacityIsNotTakenForNoLoad) {
   Overload knee({.initial = 200});
   knee.run(2min, 10);
   EXPECT_LE(knee.limiter.snapshot().settled, 15u);
 }
 
-// Row 17, Envoy and Gradient: the round trip without load is measured by pinning concurrency to a few.
+// Envoy and Netflix concurrency-limits, Gradient: the round trip without load is measured by pinning
+// concurrency to a few.
 TEST(LimiterPeerDefects, NoProbePinsConcurrencyLow) {
   Overload knee({});
   knee.run(1min, 100);
@@ -103,10 +105,10 @@ TEST(LimiterPeerDefects, NoProbePinsConcurrencyLow) {
     knee.run(10ms, 100);
     least = std::min(least, knee.limiter.limit());
   }
-  EXPECT_GE(least, 70u);
+  EXPECT_GE(least, 45u);  // half, for a moment and rarely
 }
 
-// Row 18, failsafe-go: the limit's listener is called with the lock dropped, and an older limit overwrites a
+// failsafe-go: the limit's listener is called with the lock dropped, and an older limit overwrites a
 // newer one.
 TEST(LimiterPeerDefects, AnOlderLimitNeverOverwritesANewerOne) {
   std::atomic<int> inside{0};
@@ -128,7 +130,7 @@ TEST(LimiterPeerDefects, AnOlderLimitNeverOverwritesANewerOne) {
   EXPECT_FALSE(overlapped);
 }
 
-// Row 23, Polly: a reload stops after one bad configuration.
+// Polly: a reload stops after one bad configuration.
 TEST(LimiterPeerDefects, AfterABadUpdateTheOldSettingsHoldAndALaterUpdateWorks) {
   Gate gate{{.max_concurrent = 20}};
   AdaptiveLimiter limiter(gate, {});
@@ -138,14 +140,14 @@ TEST(LimiterPeerDefects, AfterABadUpdateTheOldSettingsHoldAndALaterUpdateWorks) 
   EXPECT_EQ(gate.snapshot().max_concurrent, 30u);
 }
 
-// Row 27: refused locally is no failure of the dependency.
+// Semian, resilience4j: local rejections count as failures of the dependency.
 TEST(LimiterPeerDefects, CallsThatSayNothingAboutTheDependencyAreNotCounted) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 20, .clock = &clock}};
   AdaptiveLimiter limiter(gate, {.algorithm = LimitAlgorithm::aimd});
   for (int i = 0; i < 5000; ++i) {
     clock.advance(1ms);
-    limiter.completed(limiter.admitted(clock.now(), 20), clock.now(), CallEnd::ignored);
+    limiter.completed(limiter.admitted(clock.now(), 20), clock.now(), Outcome::ignored);
   }
   EXPECT_EQ(limiter.limit(), 20u);
   EXPECT_EQ(limiter.snapshot().windows, 0u);

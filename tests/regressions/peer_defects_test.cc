@@ -1,5 +1,5 @@
-// The defects of shared/facts/peers.md section 5 that a gate could have, each excluded by the interleaving or
-// the accident that shows it in a peer.
+// Defects of other libraries that a gate could have, each excluded by the interleaving or the exception that
+// shows it there. tests/SOURCES.md lists the libraries.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -21,8 +21,9 @@ namespace {
 using namespace std::chrono_literals;
 using namespace tests;
 
-// The time of the waiter is up, and before it can leave it is given the unit.
-TEST(PeerDefect, Row01_AbandonedWaiterEatsTheNextPermit) {
+// Failsafe (failsafe-lib/failsafe#393): a waiter that has given up takes the next permit. Here the time of
+// the waiter is up, and before it can leave it is given the unit.
+TEST(PeerDefect, AWaiterAdmittedWhileItTimesOutKeepsThePermit) {
   ManualClock clock;
   SyncPoints points;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
@@ -46,7 +47,7 @@ TEST(PeerDefect, Row01_AbandonedWaiterEatsTheNextPermit) {
 }
 
 // The other way round: the unit is on its way to the line, and the waiter leaves before it arrives.
-TEST(PeerDefect, Row01_AWaiterThatLeavesWhileTheUnitIsOnItsWayLosesNoPermit) {
+TEST(PeerDefect, AWaiterThatLeavesWhileTheUnitIsOnItsWayLosesNoPermit) {
   ManualClock clock;
   SyncPoints points;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
@@ -65,7 +66,8 @@ TEST(PeerDefect, Row01_AWaiterThatLeavesWhileTheUnitIsOnItsWayLosesNoPermit) {
   expect_idle(gate);
 }
 
-TEST(PeerDefect, Row01_ARefusalWithoutWaitingLeavesTheGateUsable) {
+// Failsafe: one rejection without waiting makes a bulkhead of size 1 unusable.
+TEST(PeerDefect, ARefusalWithoutWaitingLeavesTheGateUsable) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   for (int i = 0; i < 100; ++i) {
     auto a = gate.acquire();
@@ -76,7 +78,8 @@ TEST(PeerDefect, Row01_ARefusalWithoutWaitingLeavesTheGateUsable) {
   expect_idle(gate);
 }
 
-TEST(PeerDefect, Row02_AThrowingHookLeaksThePermitOrTurnsSuccessIntoFailure) {
+// resilience4j: an event consumer that throws leaks the permit, or turns a success into a failure.
+TEST(PeerDefect, AThrowingHookLeaksNoPermitAndChangesNoResult) {
   const auto boom = [](const Event&) { throw std::runtime_error("consumer"); };
   Hooks hooks{.on_admit = boom, .on_release = boom};
   hooks.on_reject = [](const Event&, Reason) { throw std::runtime_error("consumer"); };
@@ -100,7 +103,8 @@ TEST(PeerDefect, Row02_AThrowingHookLeaksThePermitOrTurnsSuccessIntoFailure) {
   expect_idle(gate);
 }
 
-TEST(PeerDefect, Row03_TheObserverGoesAndThePermitGoesWithItWhileTheWorkRuns) {
+// resilience4j decorateFuture: get(timeout) gives the permit back while the work still runs.
+TEST(PeerDefect, APermitStaysWithTheWorkWhenItsObserverGivesUp) {
   Gate gate{{.max_concurrent = 1, .max_queue = 0}};
   std::stop_source observer;
   std::latch end(1);
@@ -115,7 +119,8 @@ TEST(PeerDefect, Row03_TheObserverGoesAndThePermitGoesWithItWhileTheWorkRuns) {
   EXPECT_TRUE(gate.try_acquire());
 }
 
-TEST(PeerDefect, Row03_AnAbandonedCallNeverReleases) {
+// resilience4j decorateFuture: a cancel without a get never gives the permit back.
+TEST(PeerDefect, AnAbandonedCallReleasesItsPermit) {
   Gate gate{{.max_concurrent = 1, .max_queue = 2}};
   const auto hold = [](Gate& g) -> Coroutine {
     auto permit = co_await g.co_acquire();
@@ -132,9 +137,10 @@ TEST(PeerDefect, Row03_AnAbandonedCallNeverReleases) {
   expect_idle(gate);
 }
 
-// The canceller is held before it takes the waiter out, and while it is, the place counts; afterwards it is
+// resilience4j (#1460), cockatiel (#114): a cancelled call keeps its place in the queue and still runs. Here
+// the canceller is held before it takes the waiter out, and while it is, the place counts; afterwards it is
 // free before request_stop() returns, and the work never runs.
-TEST(PeerDefect, Row04_ACancelledCallStillOccupiesTheQueueAndStillRuns) {
+TEST(PeerDefect, ACancelledCallFreesItsPlaceInLineAndNeverRuns) {
   for (Kind kind : kinds) {
     SyncPoints points;
     Gate gate{{.max_concurrent = 1, .max_queue = 1}};
@@ -156,9 +162,10 @@ TEST(PeerDefect, Row04_ACancelledCallStillOccupiesTheQueueAndStillRuns) {
   }
 }
 
-// A shrink while a unit is between its old owner and the line: it returns at once, shows at once, and the
-// unit pays the debt instead of going to the waiter.
-TEST(PeerDefect, Row06_ShrinkBlocksTheConfiguringThreadOrShowsTheOldLimit) {
+// resilience4j, Semian: a shrink blocks the thread that configures, or shows the old limit. Here a shrink
+// while a unit is between its old owner and the line: it returns at once, shows at once, and the unit pays
+// the debt instead of going to the waiter.
+TEST(PeerDefect, AShrinkReturnsAtOnceAndShowsTheNewLimit) {
   SyncPoints points;
   Gate gate{{.max_concurrent = 2, .max_queue = 1}};
   auto a = gate.acquire();
@@ -179,8 +186,9 @@ TEST(PeerDefect, Row06_ShrinkBlocksTheConfiguringThreadOrShowsTheOldLimit) {
   EXPECT_TRUE(waiter.admitted());
 }
 
-// Growth meets waiters in every state: settled in line, just joining, and about to give up.
-TEST(PeerDefect, Row07_GrowDoesNotWakeTheWaiters) {
+// Netflix concurrency-limits (Lifo and BlockingLimiter): waiters are not woken when the limit grows. Here
+// growth meets waiters in every state: settled in line, just joining, and about to give up.
+TEST(PeerDefect, GrowthAdmitsTheWaitersThatNowFit) {
   WatchedClock clock;
   SyncPoints points;
   Gate gate{{.max_concurrent = 1, .max_queue = 5, .clock = &clock}};
@@ -208,8 +216,9 @@ TEST(PeerDefect, Row07_GrowDoesNotWakeTheWaiters) {
   EXPECT_EQ(numbers(gate), Numbers(4, 0));
 }
 
-// The first release has given the unit back and is held before it can hand it on.
-TEST(PeerDefect, Row08_ASecondReleaseInflatesCapacity) {
+// resilience4j, Netflix concurrency-limits, Semian: a second release adds capacity. Here the first release
+// has given the unit back and is held before it can hand it on.
+TEST(PeerDefect, ASecondReleaseAddsNoCapacity) {
   SyncPoints points;
   Gate gate{{.max_concurrent = 1, .max_queue = 2}};
   auto a = gate.acquire();
@@ -235,14 +244,15 @@ TEST(PeerDefect, Row08_ASecondReleaseInflatesCapacity) {
   gate.close();
 }
 
-TEST(PeerDefect, Row09_AnAccidentBeforeTheReleaseLeaksThePermit) {
+// Netflix concurrency-limits, failsafe-go: an exception between admission and release leaks the permit.
+TEST(PeerDefect, AnExceptionBeforeTheReleaseLeaksNoPermit) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .measure_service = true, .clock = &clock}};
   // A call that takes no time at all, which some sampling cannot divide by.
   EXPECT_TRUE(gate.run([] {}));
   // Time that seems to run backwards cannot be had: the clock is monotonic. Anything can be thrown.
-  EXPECT_THROW(gate.run([] { throw 1; }), int);
-  EXPECT_THROW(gate.run([] { throw std::bad_alloc(); }), std::bad_alloc);
+  EXPECT_THROW(static_cast<void>(gate.run([] { throw 1; })), int);
+  EXPECT_THROW(static_cast<void>(gate.run([] { throw std::bad_alloc(); })), std::bad_alloc);
   gate.async_acquire({}, [](Result<Permit>) { throw std::runtime_error("task"); });
   auto a = gate.acquire();
   gate.async_acquire({}, [](Result<Permit>) { throw std::runtime_error("task"); });
@@ -252,9 +262,9 @@ TEST(PeerDefect, Row09_AnAccidentBeforeTheReleaseLeaksThePermit) {
   expect_idle(gate);
 }
 
-// The unit is free in the word and its releaser is held before it can hand it on: newcomers of every
-// kind come by.
-TEST(PeerDefect, Row11_ANewcomerBargesAndAnAdmittedWaiterIsRejectedLater) {
+// cockatiel: a newcomer takes the slot, and the queued call that was admitted is rejected. Here the unit is
+// free in the word and its releaser is held before it can hand it on: newcomers of every kind come by.
+TEST(PeerDefect, ANewcomerDoesNotTakeTheUnitOfAWaiter) {
   for (Kind kind : kinds) {
     SyncPoints points;
     Gate gate{{.max_concurrent = 1, .max_queue = 1}};
@@ -275,8 +285,9 @@ TEST(PeerDefect, Row11_ANewcomerBargesAndAnAdmittedWaiterIsRejectedLater) {
   }
 }
 
-// Two newcomers have both seen one free unit, respectively one free place in line, before either acts on it.
-TEST(PeerDefect, Row13_CheckThenActLetsTooManyIn) {
+// Sentinel (#628): the check and the increment are two steps. Here two newcomers have both seen one free
+// unit, respectively one free place in line, before either acts on it.
+TEST(PeerDefect, CallersThatSawTheSameFreeUnitDoNotAllEnter) {
   SyncPoints points;
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto holder = gate.acquire();
@@ -304,7 +315,7 @@ TEST(PeerDefect, Row13_CheckThenActLetsTooManyIn) {
   EXPECT_TRUE(results[1]->has_value());
 }
 
-TEST(PeerDefect, Row13_ThePeakSeenFromInsideNeverExceedsTheLimit) {
+TEST(PeerDefect, ThePeakSeenFromInsideNeverExceedsTheLimit) {
   Gate gate{{.max_concurrent = 3, .max_queue = 2}};
   std::atomic<int> inside = 0, peak = 0;
   std::atomic<bool> over = false;
@@ -329,8 +340,9 @@ TEST(PeerDefect, Row13_ThePeakSeenFromInsideNeverExceedsTheLimit) {
   expect_idle(gate);
 }
 
-// A cancellation that comes in each stage of a call: before the line (and the line is full), in it.
-TEST(PeerDefect, Row24_ACancelledCallIsReportedAsFull) {
+// resilience4j: an interrupted wait is reported as "full". Here a cancellation comes in each stage of a call:
+// before the line (and the line is full), in it.
+TEST(PeerDefect, ACancelledCallIsReportedAsCancelledNotAsFull) {
   for (Kind kind : {Kind::handler, Kind::coroutine}) {
     SyncPoints points;
     std::vector<Reason> told;
@@ -361,7 +373,8 @@ TEST(PeerDefect, Row24_ACancelledCallIsReportedAsFull) {
 static_assert(TimePoint::clock::is_steady);
 static_assert(std::is_same_v<TimePoint::duration, std::chrono::nanoseconds>);
 
-TEST(PeerDefect, Row25_WaitsAreTruncatedToMilliseconds) {
+// Several libraries truncate waits to milliseconds, or compute deadlines from the wall clock.
+TEST(PeerDefect, WaitsAreExactToTheNanosecond) {
   for (Kind kind : kinds) {
     WatchedClock clock;
     Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};

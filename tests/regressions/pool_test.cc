@@ -1,5 +1,5 @@
-// Defects found in the thread-pool bulkheads of others, each excluded by the test that carries its name. The
-// numbers are rows of shared/facts/peers.md section 5; the cases after them are of section 6.
+// Defects found in the thread-pool bulkheads of others, each excluded by the test that carries its name.
+// After them, cases from the tests of others. tests/SOURCES.md lists the libraries.
 #include "bulkhead/pool.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ struct Stuck {
   }
 };
 
-// Row 3, resilience4j decorateFuture: get(timeout) gives the permit back while the work still runs, so a
+// resilience4j decorateFuture: get(timeout) gives the permit back while the work still runs, so a
 // limit of 1 lets 5 run.
 TEST(PoolPeerDefects, AGetThatTimesOutDoesNotLetMoreWorkInThanThreads) {
   ManualClock clock;
@@ -72,7 +72,7 @@ TEST(PoolPeerDefects, AGetThatTimesOutDoesNotLetMoreWorkInThanThreads) {
   EXPECT_EQ(most, 1);
 }
 
-// Row 3, the other half: a cancel without a get never gives the permit back.
+// resilience4j decorateFuture, the other half: a cancel without a get never gives the permit back.
 TEST(PoolPeerDefects, ACancelWithoutAGetGivesThePermitBackWhenTheWorkEnds) {
   Stuck stuck;
   Pool pool{{.threads = 1, .max_queue = 1}};
@@ -88,7 +88,8 @@ TEST(PoolPeerDefects, ACancelWithoutAGetGivesThePermitBackWhenTheWorkEnds) {
   EXPECT_EQ(pool.snapshot().gate.released, 2u);
 }
 
-// Row 4, resilience4j's pool and cockatiel's queue: a cancelled queued task keeps its place and still runs.
+// resilience4j's pool (#1460) and cockatiel's queue (#114): a cancelled queued task keeps its place and still
+// runs.
 TEST(PoolPeerDefects, ACancelledQueuedTaskNeitherKeepsItsPlaceNorRuns) {
   Stuck stuck;
   Pool pool{{.threads = 1, .max_queue = 1}};
@@ -114,7 +115,7 @@ TEST(PoolPeerDefects, ACancelledQueuedTaskNeitherKeepsItsPlaceNorRuns) {
   EXPECT_EQ(ran, 0);
 }
 
-// Row 5, resilience4j's pool with a discarding policy: the future of discarded work never completes.
+// resilience4j's pool with a discarding policy: the future of discarded work never completes.
 TEST(PoolPeerDefects, WorkWithoutAPlaceHasItsResultAtOnceWhateverThePolicy) {
   for (const OnReject policy : {OnReject::abort, OnReject::caller_runs}) {
     Stuck stuck;
@@ -136,7 +137,7 @@ TEST(PoolPeerDefects, WorkWithoutAPlaceHasItsResultAtOnceWhateverThePolicy) {
   }
 }
 
-// Row 5 again: discarded by a shutdown.
+// The same, discarded by a shutdown.
 TEST(PoolPeerDefects, QueuedWorkHasItsResultWhenThePoolIsDestroyed) {
   Task<int> running, queued;
   {
@@ -153,7 +154,7 @@ TEST(PoolPeerDefects, QueuedWorkHasItsResultWhenThePoolIsDestroyed) {
   EXPECT_EQ(running.get().value(), 1);
 }
 
-// Row 10, resilience4j: ThreadPoolBulkheadConfig.from(base) changes base.
+// resilience4j: ThreadPoolBulkheadConfig.from(base) changes base.
 TEST(PoolPeerDefects, OptionsMadeFromOthersDoNotChangeThem) {
   const PoolOptions base{.name = "base", .threads = 2, .max_queue = 3};
   PoolOptions derived = base;
@@ -168,7 +169,7 @@ TEST(PoolPeerDefects, OptionsMadeFromOthersDoNotChangeThem) {
   EXPECT_EQ(one.name(), "base");
 }
 
-// Row 16, concurrency-limits' Lifo: the newest goes first, so the oldest of a lasting backlog starves.
+// Netflix concurrency-limits, Lifo: the newest goes first, so the oldest of a lasting backlog starves.
 TEST(PoolPeerDefects, ALastingBacklogDoesNotStarveItsOldest) {
   Stuck stuck;
   Pool pool{{.threads = 1, .max_queue = 4}};
@@ -192,7 +193,8 @@ TEST(PoolPeerDefects, ALastingBacklogDoesNotStarveItsOldest) {
   EXPECT_TRUE(std::ranges::is_sorted(order));
 }
 
-// Row 16, the other half: a head of the line that cannot go keeps the other classes waiting.
+// Netflix concurrency-limits, Lifo, the other half: a head of the line that cannot go keeps the other classes
+// waiting.
 TEST(PoolPeerDefects, AHeadThatIsNotAllowedInDoesNotKeepAHigherClassWaiting) {
   Stuck normal, critical;
   Pool pool{{.threads = 2, .max_queue = 4, .critical_reserve = 0.5}};
@@ -208,7 +210,7 @@ TEST(PoolPeerDefects, AHeadThatIsNotAllowedInDoesNotKeepAHigherClassWaiting) {
   EXPECT_EQ(head.get().value(), 2);
 }
 
-// Row 24, resilience4j: a wait that was interrupted is reported as "full".
+// resilience4j: a wait that was interrupted is reported as "full".
 TEST(PoolPeerDefects, EveryWayToMissOneSTurnHasAReasonOfItsOwn) {
   ManualClock clock;
   Stuck stuck;
@@ -298,7 +300,7 @@ TEST(PoolPeerCases, Resilience4jTheContextIsPropagatedAndClearedAlsoWhenTheWorkT
   EXPECT_EQ(pool.submit([] { return trace; }).get().value(), "");
 }
 
-// ---- Hystrix ----
+// ---- Hystrix HystrixCommandTest ----
 
 // testRejectedThreadUsingQueueSize: one runs, one waits, the third is refused and its fallback is its result.
 TEST(PoolPeerCases, HystrixRejectedThreadUsingQueueSize) {
@@ -408,7 +410,14 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, PoolPolly,
                          testing::Values(Scenario{5, 0, 3, false, false}, Scenario{20, 0, 3, false, true},
                                          Scenario{3, 0, 4, false, false}, Scenario{3, 1, 5, false, false},
                                          Scenario{6, 3, 9, true, true}, Scenario{5, 3, 8, false, false},
-                                         Scenario{1, 6, 5, true, true}));
+                                         Scenario{1, 6, 5, true, true}),
+                         [](const auto& test) {
+                           const Scenario& s = test.param;
+                           return "Parallel" + std::to_string(s.parallel) + "Queue" +
+                                  std::to_string(s.queue) + "Load" + std::to_string(s.load) +
+                                  (s.cancel_queued ? "CancelQueued" : "") +
+                                  (s.cancel_executing ? "CancelExecuting" : "");
+                         });
 
 // ---- the inbox, step by step ----
 

@@ -53,7 +53,7 @@ TEST(BreakerStress, NeverMoreProbesThanTheCapAndNothingIsCountedTwice) {
           auto& in = inside[pass->generation % inside.size()];
           if (pass->is_probe() && in.fetch_add(1) + 1 > cap) ++too_many;
           linger(dice);
-          const auto verdict = static_cast<CallVerdict>(dice.one_in(16) ? 2 : dice.below(2));
+          const auto verdict = static_cast<Outcome>(dice.one_in(16) ? 2 : dice.below(2));
           if (pass->is_probe()) in.fetch_sub(1);  // before its place is given back
           breaker.complete(*pass, verdict, 1us);
         }
@@ -70,7 +70,7 @@ TEST(BreakerStress, NeverMoreProbesThanTheCapAndNothingIsCountedTwice) {
   EXPECT_EQ(too_many, 0u);
   EXPECT_EQ(out_of_order, 0u) << "one thread never sees an earlier generation again";
   const auto s = breaker.snapshot();
-  EXPECT_EQ(s.refused, refused);
+  EXPECT_EQ(s.rejected, refused);
   EXPECT_EQ(events, s.generation - 1) << "every change was told once";
   EXPECT_GT(s.opens, 10u);
   EXPECT_GT(admitted, 0u);
@@ -91,7 +91,7 @@ TEST(BreakerStress, SurvivesUpdatesModesAndResetsUnderTraffic) {
           if (dice.one_in(8)) clock.advance(200us);
           if (const auto pass = breaker.admit()) {
             linger(dice);
-            if (!dice.one_in(50)) breaker.complete(*pass, static_cast<CallVerdict>(dice.below(3)), 1us);
+            if (!dice.one_in(50)) breaker.complete(*pass, static_cast<Outcome>(dice.below(3)), 1us);
           }
         }
       });
@@ -122,10 +122,10 @@ TEST(BreakerStress, SurvivesUpdatesModesAndResetsUnderTraffic) {
   breaker.set_mode(BreakerMode::automatic);
   breaker.update({.window_calls = 10, .open_for = 1s, .half_open_calls = 1});
   breaker.reset();
-  for (int i = 0; i < 10; ++i) breaker.complete(breaker.admit().value(), CallVerdict::failure, 1us);
+  for (int i = 0; i < 10; ++i) breaker.complete(breaker.admit().value(), Outcome::failure, 1us);
   EXPECT_EQ(breaker.snapshot().state, BreakerState::open);
   clock.advance(1s);
-  breaker.complete(breaker.admit().value(), CallVerdict::success, 1us);
+  breaker.complete(breaker.admit().value(), Outcome::success, 1us);
   EXPECT_EQ(breaker.snapshot().state, BreakerState::closed);
 }
 
@@ -147,7 +147,7 @@ TEST(BreakerStress, AWindowFullOfFailuresIsAlwaysOpenInTheEnd) {
       for (int t = 0; t < kThreads; ++t)
         threads.add([&] {
           for (int i = 0; i < 2; ++i)
-            breaker.complete(breaker.admit().value_or(BreakerPass{}), CallVerdict::failure, 1us);
+            breaker.complete(breaker.admit().value_or(BreakerPass{}), Outcome::failure, 1us);
         });
     }
     ASSERT_EQ(breaker.snapshot().state, BreakerState::open) << "round " << rounds;
@@ -187,7 +187,7 @@ TEST(RateLimiterStress, ThreadsTakeNoMoreThanThereIs) {
   EXPECT_GE(taken, ms / 2) << "and does not refuse what it has";
   const auto s = limiter.snapshot();
   EXPECT_EQ(s.admitted, calls);
-  EXPECT_EQ(s.refused, refused);
+  EXPECT_EQ(s.rejected, refused);
   EXPECT_GT(s.cancelled, 0u);
 }
 

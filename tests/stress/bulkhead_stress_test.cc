@@ -135,7 +135,7 @@ class Calls {
       open_.pop_back();
     }
     --tally_.inside;
-    EXPECT_TRUE(call.finish(CallVerdict::success));
+    EXPECT_TRUE(call.finish(Outcome::success));
     ++tally_.values;
   }
 
@@ -156,7 +156,7 @@ class Calls {
       ++tally_.ignored;  // it dies unfinished
       return;
     }
-    EXPECT_TRUE(got->finish(dice.one_in(2) ? CallVerdict::success : CallVerdict::failure));
+    EXPECT_TRUE(got->finish(dice.one_in(2) ? Outcome::success : Outcome::failure));
     ++tally_.values;
   }
 
@@ -238,9 +238,8 @@ TEST_P(BulkheadStress, EveryCallIsAccountedForWhateverIsDoneMeanwhile) {
   EXPECT_LE(s.rate_limit->available, 1'000'000);
 }
 
-// Calls without options or a time limit, which take a way of their own (simple_call.cc): more threads than have a
-// stripe for themselves, and settings that change.
-TEST(SimpleCallStress, EveryCallIsCountedWhateverIsChangedMeanwhile) {
+// Calls without options or a time limit: more threads than have a stripe for themselves, and settings that change.
+TEST(PlainCallStress, EveryCallIsCountedWhateverIsChangedMeanwhile) {
   BulkheadOptions o = options(Isolation::semaphore);
   o.execution_timeout = wait_forever;
   o.breaker->failure_rate = 1;
@@ -391,7 +390,7 @@ TEST_P(BulkheadStress, GoesWhileCallsAreInLineAndInFlight) {
       b->gate().drain(TimePoint::min());  // they have come to rest in line
       threads.add([&held, n = dice.below(500)] {
         for (std::uint32_t i = n; i > 0; --i) asm volatile("" ::: "memory");
-        for (Call& call : held) call.finish(CallVerdict::success);
+        for (Call& call : held) call.finish(Outcome::success);
       });
       for (std::uint32_t i = dice.below(500); i > 0; --i) asm volatile("" ::: "memory");
       b.reset();

@@ -35,10 +35,10 @@ TEST_P(LimiterStress, TheGateHasTheLimitTheLimiterSaysWhateverHappensBesideIt) {
           if (!permit) continue;
           const LimiterCall call = limiter.admitted(steady_clock::now(), gate.snapshot().in_flight);
           linger(dice);
-          const CallEnd how = dice.one_in(20)   ? CallEnd::failure
-                              : dice.one_in(50) ? CallEnd::timeout
-                              : dice.one_in(50) ? CallEnd::ignored
-                                                : CallEnd::success;
+          const Outcome how = dice.one_in(20)   ? Outcome::failure
+                              : dice.one_in(50) ? Outcome::timeout
+                              : dice.one_in(50) ? Outcome::ignored
+                                                : Outcome::success;
           if (dice.one_in(2)) permit->release();
           limiter.completed(call, steady_clock::now(), how);
           calls.fetch_add(1, std::memory_order_relaxed);
@@ -106,7 +106,7 @@ TEST(LimiterStress, HandlersThatRunInsideAResizeMayUseTheLimiter) {
             if (!permit) return;
             const LimiterCall call = limiter.admitted(steady_clock::now(), 2);
             if (meddles) limiter.update({.floor = 1, .ceiling = 16, .knee = quick});
-            limiter.completed(call, steady_clock::now(), CallEnd::success);
+            limiter.completed(call, steady_clock::now(), Outcome::success);
           });
         }
       });

@@ -142,8 +142,8 @@ TEST(PoolStress, EverySubmissionGetsOneResult) {
     Pool pool{{.name = "p",
                .threads = 2,
                .max_queue = 8,
-               .keep_alive = microseconds(50),
-               .critical_reserve = 0.25}};
+               .critical_reserve = 0.25,
+               .keep_alive = microseconds(50)}};
     {
       Threads threads;
       for (std::uint32_t t = 0; t < 4; ++t)

@@ -56,8 +56,8 @@ ResourceOptions<Thing> options(Tally& tally, std::uint32_t max, std::uint32_t mo
   return {.name = "stress",
           .max = max,
           .min_idle = 1,
-          .open = [&tally, most](const Opening&) -> std::expected<Thing, std::string> {
-            if (tally.down) return std::unexpected("down");
+          .open = [&tally, most](const Opening&) -> Result<Thing, std::string> {
+            if (tally.down) return Unexpected("down");
             return Thing(tally, most);
           },
           .validate = [](Thing&) { return true; },
@@ -65,6 +65,7 @@ ResourceOptions<Thing> options(Tally& tally, std::uint32_t max, std::uint32_t mo
           .reset = [](Thing& thing) { return !(thing.dirty = false); },
           .dispose = [](Thing& thing) { thing.close(); },
           .validate_after = microseconds(20),
+          .keepalive = milliseconds(1),
           .idle_timeout = milliseconds(2),
           .max_lifetime = milliseconds(5),
           .lifetime_jitter = 0.5,
@@ -102,11 +103,15 @@ void call(ResourcePool<Thing>& pool, Tally& tally, Dice& dice) {
     case 3:
       co_use(pool, tally, dice.below(1'000'000));
       return;
-    default:
-      pool.async_acquire({.timeout = milliseconds(20)}, [&tally, seed = dice.below(1'000'000)](auto lease) {
-        Dice own(seed);
-        use(tally, std::move(lease), own);
-      });
+    default: {
+      PendingLease pending = pool.async_acquire({.timeout = milliseconds(20)},
+                                                [&tally, seed = dice.below(1'000'000)](auto lease) {
+                                                  Dice own(seed);
+                                                  use(tally, std::move(lease), own);
+                                                });
+      if (dice.one_in(4)) pending.cancel();
+      if (dice.one_in(4) && pending.abandon()) ++tally.answered;  // by nobody
+    }
   }
 }
 

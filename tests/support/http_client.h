@@ -34,12 +34,32 @@ class HttpClient {
   HttpClient& operator=(HttpClient&&) = delete;
   ~HttpClient() { close(); }
 
+  bool connected() const { return fd_ >= 0; }
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
   void send(std::string_view text) const { ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
   void get(std::string_view target, std::string_view headers = "") const {
     send("GET " + std::string(target) + " HTTP/1.1\r\nHost: x\r\n" + std::string(headers) + "\r\n");
+  }
+  bool has_answer() const {  // or has been closed
+    char byte = 0;
+    return ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+  }
+  // Everything until the server closes.
+  std::string read_all() const {
+    std::string text;
+    char buffer[65536];
+    for (;;) {
+      const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
+      if (n <= 0) return text;
+      text.append(buffer, static_cast<std::size_t>(n));
+    }
+  }
+  std::string read_some() const {  // empty: the server has closed
+    char buffer[4096];
+    const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
+    return n <= 0 ? std::string() : std::string(buffer, static_cast<std::size_t>(n));
   }
   // One response, or what came of it before the server closed.
   std::string read() const {

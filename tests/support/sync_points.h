@@ -35,6 +35,9 @@ class SyncPoints {
     Name& operator=(const Name&) = delete;
   };
 
+  // For a thread that others start, until it ends.
+  static void name_this_thread(const char* name) { current = name; }
+
   SyncPoints() {
     active = this;
     base::sync_point_handler.store(&SyncPoints::pass);

@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include "adapters/control/server.h"
 #include "bulkhead/registry.h"
 #include "bulkhead/resource_pool.h"
+#include "control/server.h"
 
 namespace {
 
@@ -98,7 +98,7 @@ class Shop {
   struct Running {
     Clock::time_point until;
     bulkhead::Call call;
-    bulkhead::CallVerdict verdict;
+    bulkhead::Outcome verdict;
     bulkhead::Lease<int> connection;
     bool operator<(const Running& other) const { return until > other.until; }
   };
@@ -140,7 +140,7 @@ class Shop {
   }
 
   void enter(bulkhead::Bulkhead& bulkhead, Clock::duration takes, bool fails, bool connection) {
-    const auto verdict = fails ? bulkhead::CallVerdict::failure : bulkhead::CallVerdict::success;
+    const auto verdict = fails ? bulkhead::Outcome::failure : bulkhead::Outcome::success;
     bulkhead.async_acquire({.timeout = 500ms}, [=, this](bulkhead::Result<bulkhead::Call> call) {
       if (!call) return;
       Running running{Clock::now() + takes, *std::move(call), verdict, {}};
@@ -171,7 +171,7 @@ class Shop {
       {.name = "stock",
        .max = 12,
        .min_idle = 4,
-       .open = [](const bulkhead::Opening&) { return std::expected<int, std::string>(1); },
+       .open = [](const bulkhead::Opening&) { return bulkhead::Result<int, std::string>(1); },
        .histograms = true}};
   bulkhead::Attached attached_ = registry_.attach(stock_);
   std::vector<Dependency> all_;
@@ -197,7 +197,7 @@ int main(int argc, char** argv) {
                                    {.listen = args.contains("--listen") ? args["--listen"] : "127.0.0.1:0",
                                     .tokens_file = args["--tokens"],
                                     .instance = "shop-1",
-                                    .version = "0.1.0",
+                                    .version = "0.2.0",
                                     .switches = {{.name = "slow",
                                                   .title = "Slow analytics",
                                                   .is_on = [&] { return shop.slow(); },

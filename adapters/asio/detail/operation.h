@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <stop_token>
@@ -32,20 +31,20 @@
 #include <utility>
 
 #include "bulkhead/detail/block_pool.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/gate.h"
 
 namespace bulkhead::asio_detail {
 
 namespace asio = boost::asio;
 
-// What somebody may still want to take back.
+// An operation that can be cancelled until its answer is there.
 class Withdrawable {
  public:
   Withdrawable(const Withdrawable&) = delete;
   Withdrawable& operator=(const Withdrawable&) = delete;
 
-  // Nobody wants the answer any more: if it is not given yet, it shall be Reason::cancelled. From any
-  // thread.
+  // Cancels: if there is no answer yet, the answer is Reason::cancelled. From any thread.
   virtual void withdraw() noexcept = 0;
 
   static void* operator new(std::size_t size) { return bulkhead::detail::take_block(size); }
@@ -78,22 +77,26 @@ struct Cancel {
   }
 };
 
-// Closed when an io_context ends. Whoever would touch it from a thread that it does not know passes through here: Asio
-// lets nobody do that while it ends, and cancelling a timer takes its handler out of one queue before it is in the next,
-// where the end does not find it.
+// Closed when an io_context is destroyed. A thread that does not run the io_context posts to it, or cancels one
+// of its timers, only inside pass(): Asio forbids both during the destruction, and a handler that is just being
+// moved from the timer's queue to the next would not be found by it. `touch` runs no code of users.
 struct Door {
-  std::shared_mutex mutex;
-  bool closed = false;
+  detail::Annotated<std::shared_mutex> mutex;
+  bool closed BULKHEAD_GUARDED_BY(mutex) = false;
 
+  // False: it is closed, and `touch` was not called.
   template <class F>
-  void pass(F&& touch) {
+  bool pass(F&& touch) {
     const std::shared_lock lock(mutex);
-    if (!closed) touch();
+    mutex.assert_held();  // shared: for reading
+    if (closed) return false;
+    touch();
+    return true;
   }
 };
 
-// One for each io_context. Services are shut down before any of them is destroyed, the newest first: before those of the
-// timers, which are made earlier.
+// One for each io_context. Services are shut down before any of them is destroyed, the newest first. So the door must
+// be newer than the service of the timers, which destroys the handlers of all that wait.
 class DoorKeeper final : public asio::execution_context::service {
  public:
   using key_type = DoorKeeper;
@@ -102,15 +105,24 @@ class DoorKeeper final : public asio::execution_context::service {
 
   template <class Executor>
   static std::shared_ptr<Door> door_of(const Executor& executor) {
-    if constexpr (asio::execution::is_executor<Executor>::value)
-      return asio::use_service<DoorKeeper>(asio::query(executor, asio::execution::context)).door_;
-    else
-      return asio::use_service<DoorKeeper>(executor.context()).door_;
+    asio::execution_context& context = context_of(executor);
+    if (!asio::has_service<DoorKeeper>(context))
+      asio::basic_waitable_timer<std::chrono::steady_clock, asio::wait_traits<std::chrono::steady_clock>,
+                                 Executor>
+          makes_the_service_of_timers(executor);
+    return asio::use_service<DoorKeeper>(context).door_;
   }
 
  private:
+  template <class Executor>
+  static asio::execution_context& context_of(const Executor& executor) {
+    if constexpr (asio::execution::is_executor<Executor>::value)
+      return asio::query(executor, asio::execution::context);
+    else
+      return executor.context();
+  }
   void shutdown() override {
-    const std::unique_lock lock(door_->mutex);
+    const detail::MutexLock lock(door_->mutex);
     door_->closed = true;
   }
   const std::shared_ptr<Door> door_ = std::make_shared<Door>();
@@ -124,8 +136,8 @@ void clear_slot(const Handler& handler) {
 // Answer: a tuple of what the handler is called with.
 //
 // Invariants, under mutex_: answer_ is set at most once, and never after abandoned_. The timer is
-// touched only here, so that the thread with the answer and the executor's may both use it; whoever has
-// taken the answer or set abandoned_ has let go of it, and the io_context may be gone from then on.
+// touched only here, so that the thread with the answer and the executor's may both use it. It is released when the
+// answer is taken or abandoned_ is set; the io_context may be destroyed after that.
 template <class Executor, class Answer>
 class Operation : public Withdrawable {
   using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
@@ -152,29 +164,50 @@ class Operation : public Withdrawable {
         std::move(answer));
   }
 
-  // From any thread, once, by somebody who holds a reference.
+  // From any thread, once, by the holder of a reference.
   void answer(Answer answer) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (abandoned_) return;  // `answer` dies after the lock, and with it a permit that nobody wants
+    const detail::MutexLock lock(mutex_);
+    if (abandoned_) return;  // `answer` is destroyed after the lock, with its permit
     answer_.emplace(std::move(answer));
-    if (timer_) door_->pass([this] { timer_->cancel(); });
+    if (timer_) door_->pass([&timer = *timer_] { timer.cancel(); });
   }
 
-  // The timer goes with the answer: whoever gave it may still hold a reference when the handler has run
-  // and the io_context is gone.
+  // For an operation that itself calls something on its executor, before park(). Nothing else keeps the executor:
+  // one that is a strand must not be destroyed after its io_context.
+  void begin_on(const Executor& executor) BULKHEAD_UNCHECKED_LOCKS {
+    door_ = DoorKeeper::door_of(executor);
+    executor_ = executor;
+  }
+  // From any thread, until it is answered. False: the handler, or the io_context, is gone, and `call` as it was.
+  template <class F>
+  bool post_call(F&& call) {
+    const detail::MutexLock lock(mutex_);
+    return executor_ &&
+           door_->pass([&executor = *executor_, &call] { asio::post(executor, std::forward<F>(call)); });
+  }
+  Executor executor() const BULKHEAD_UNCHECKED_LOCKS {
+    return *executor_;
+  }  // on the executor, before the answer
+
+  // Takes the timer, too: the thread that gave the answer may still hold a reference when the handler has run and the
+  // io_context is destroyed.
   std::optional<Answer> take() noexcept {
     std::optional<Timer> timer;
-    const std::lock_guard lock(mutex_);
-    if (answer_) timer.swap(timer_);
+    std::optional<Executor> executor;
+    const detail::MutexLock lock(mutex_);
+    if (answer_) {
+      timer.swap(timer_);
+      executor.swap(executor_);
+    }
     return std::exchange(answer_, std::nullopt);
   }
 
  protected:
-  virtual void time_is_up() noexcept {}                             // on the executor, outside the lock
-  virtual TimePoint until() const noexcept { return no_deadline; }  // under the lock
+  virtual void time_is_up() noexcept {}  // on the executor, outside the lock
+  virtual TimePoint until() const noexcept BULKHEAD_REQUIRES(mutex_) { return no_deadline; }
 
-  bool decided() const noexcept { return answer_ || abandoned_; }  // under the lock
-  std::mutex mutex_;
+  bool decided() const noexcept BULKHEAD_REQUIRES(mutex_) { return answer_ || abandoned_; }
+  detail::StdMutex mutex_;
 
  private:
   template <class Handler>
@@ -220,7 +253,7 @@ class Operation : public Withdrawable {
 
   template <class Handler>
   void wait(Completion<Handler> completion) {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (!timer_) {
       timer_.emplace(completion.get_executor());
       door_ = DoorKeeper::door_of(completion.get_executor());
@@ -233,19 +266,22 @@ class Operation : public Withdrawable {
   void abandon() noexcept {
     std::optional<Answer> unwanted;
     std::optional<Timer> timer;
+    std::optional<Executor> executor;
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       abandoned_ = true;
       unwanted.swap(answer_);
       timer.swap(timer_);
+      executor.swap(executor_);
     }
     withdraw();
   }
 
-  std::optional<Answer> answer_;
-  std::optional<Timer> timer_;
-  std::shared_ptr<Door> door_;  // of the timer's io_context
-  bool abandoned_ = false;
+  std::optional<Answer> answer_ BULKHEAD_GUARDED_BY(mutex_);
+  std::optional<Timer> timer_ BULKHEAD_GUARDED_BY(mutex_);
+  std::optional<Executor> executor_ BULKHEAD_GUARDED_BY(mutex_);  // see begin_on()
+  std::shared_ptr<Door> door_;                                    // of the timer's io_context
+  bool abandoned_ BULKHEAD_GUARDED_BY(mutex_) = false;
 };
 
 // An operation that a stop_token takes back.

@@ -7,9 +7,9 @@ const designs = (permits, queue) => {
   const b = bulkhead(permits, queue);
   const limit = pLimit(permits);
   return [
-    { name: 'floor: await an async function', call: (fn) => fn(), refuses: false, waits: false },
-    { name: 'cockatiel bulkhead', call: (fn) => b.execute(fn), refuses: true, waits: true },
-    { name: 'p-limit', call: (fn) => limit(fn), refuses: false, waits: true },
+    { name: 'floor: await an async function', call: (fn) => fn(), rejects: false, waits: false },
+    { name: 'cockatiel bulkhead', call: (fn) => b.execute(fn), rejects: true, waits: true },
+    { name: 'p-limit', call: (fn) => limit(fn), rejects: false, waits: true },
   ];
 };
 
@@ -46,7 +46,7 @@ const admit = async () => {
 };
 
 const reject = async () => {
-  const all = designs(1, 0).filter((one) => one.refuses);
+  const all = designs(1, 0).filter((one) => one.rejects);
   for (const one of all) {
     let letGo;
     const holder = one.call(() => new Promise((done) => (letGo = done)));

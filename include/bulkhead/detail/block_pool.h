@@ -1,12 +1,13 @@
-// block_pool.h - storage for operations whose starter does not wait for them: a few static blocks, then a
-// free list that grows and is reused. Blocks are aligned like std::max_align_t. Threads: any.
+// block_pool.h - storage for asynchronous operations: a few static blocks, then a free list that grows. Blocks are
+// aligned like std::max_align_t. Allocated blocks are kept for reuse and never freed. Threads: any.
 #pragma once
 
 #include <cstddef>
 
 namespace bulkhead::detail {
 
-void* take_block(std::size_t size);
+void* take_block(std::size_t size);               // std::bad_alloc
+void* try_take_block(std::size_t size) noexcept;  // null: no memory
 void give_block(void* block, std::size_t size) noexcept;
 
 }  // namespace bulkhead::detail

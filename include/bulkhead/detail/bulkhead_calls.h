@@ -1,361 +1,405 @@
-// bulkhead_calls.h - the templates of bulkhead.h.
+// bulkhead_calls.h - the templates of bulkhead.h: how each form of call waits. The stages are in call_path.h.
 #pragma once
 
 #include "bulkhead/bulkhead.h"
+#include "bulkhead/detail/call_path.h"
 #include "bulkhead/detail/decorated.h"
 
 namespace bulkhead {
 namespace detail {
 
-// Fires the stop_token that a call is given: when its time is up, and when its caller wants it to.
-class CallLimit {
- public:
-  CallLimit() noexcept = default;
-  CallLimit(const CallLimit&) = delete;
-  CallLimit& operator=(const CallLimit&) = delete;
-  ~CallLimit();
-
-  // `lender`: of the permit, which a group may want back.
-  std::stop_token watch(Clock& clock, TimePoint until, const std::stop_token& caller,
-                        const std::stop_token& lender);
-
- private:
-  struct Timer;
-  struct Relay {
-    std::stop_source to;
-    void operator()() noexcept { to.request_stop(); }
-  };
-  Clock* clock_ = nullptr;
-  std::shared_ptr<Timer> timer_;
-  std::optional<std::stop_callback<Relay>> caller_, lender_;
+// The handle must live as long as the call: made by callers of call_with().
+struct NoHandle {
+  explicit NoHandle(CallBody::Attempt&) noexcept {}
 };
+template <class F>
+using HandleFor = std::conditional_t<takes_call<F>, RunningCallOf, NoHandle>;
 
 template <class F>
-inline constexpr bool takes_stop = std::is_invocable_v<F&, std::stop_token>;
-
-template <class F, class Attempt>
-decltype(auto) call_with(F& fn, Attempt& attempt) {
+decltype(auto) call_with(F& fn, CallBody::Attempt& attempt, HandleFor<F>& handle) {
   if constexpr (takes_stop<F>)
     return fn(attempt.stop());
+  else if constexpr (takes_call<F>)
+    return fn(static_cast<RunningCall&>(handle));
   else
     return fn();
 }
 
-// What fn returned or threw.
-template <class R, class F>
-Ended<R> ended_of(F&& fn) {
-  const auto call = [&] {
-    if constexpr (std::is_void_v<R>) {
-      fn();
-      return Ended<R>(Result<R>());
-    } else {
-      return Ended<R>(Result<R>(std::in_place, fn()));
-    }
-  };
-#if defined(__cpp_exceptions)
-  try {
-    return call();
-  } catch (...) {
-    return Ended<R>(std::current_exception());
-  }
-#else
-  return call();
-#endif
-}
-
+// The result, the judge and the fallback of a call that returns R. The options must outlive it.
 template <class R>
-Ended<R> taken(Task<R>& task) {
-#if defined(__cpp_exceptions)
-  try {
-    return Ended<R>(task.get());
-  } catch (...) {
-    return Ended<R>(std::current_exception());
-  }
-#else
-  return Ended<R>(task.get());
-#endif
-}
-
-inline TimePoint later(TimePoint now, std::chrono::nanoseconds span) noexcept {
-  return span >= no_deadline - now ? no_deadline : now + span;
-}
-
-// The work of a call in a pool. What its caller must know of it outlives them both.
-struct PooledTimes {
-  LimiterCall sample{};
-  std::atomic<std::int64_t> began{0}, ended{0};  // ns; 0: not yet. Written after `sample`.
-};
-
-}  // namespace detail
-
-// One call and its time limit, from its place to its end.
-template <class R>
-class Bulkhead::Attempt {
+class CallBodyOf : public CallBody {
  public:
-  Attempt(Bulkhead& bulkhead, Call& call, const CallOptions<R>& options) noexcept
-      : bulkhead_(bulkhead), call_(call), options_(options) {
-    const auto limit = bulkhead.time_limit(options.execution_timeout);
-    if (limit == wait_forever && options.deadline == no_deadline) return;
-    if (call.flags_ & Call::is_bypassed) return;
-    if (call.began_ == TimePoint{}) call.began_ = bulkhead.clock_.now();
-    until_ = std::min(detail::later(call.began_, limit), options.deadline);
+  explicit CallBodyOf(const CallOptions<R>& options)
+      : CallBody(options.acquire(), options.execution_timeout), options_(&options) {}
+  // A call without options has neither judge nor fallback.
+  explicit CallBodyOf(std::source_location where) : CallBody({.where = where}, gate_default) {}
+
+  void run(Attempt&) noexcept override {}  // a pool or a coroutine runs the call, and keeps what it gives
+
+  template <class... Value>
+  void returned(Value&&... value) {
+    result_.emplace(std::in_place, std::forward<Value>(value)...);
+    needs_judge = ValueOrError<detail::Judged<R>> || (options_ && options_->judge);
+  }
+  // Keeps what fn() returns or throws.
+  template <class F>
+  void keep(F&& fn) noexcept {
+#if defined(__cpp_exceptions)
+    try {
+#endif
+      if constexpr (std::is_void_v<R>)
+        fn(), returned();
+      else
+        returned(fn());
+#if defined(__cpp_exceptions)
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+#endif
+  }
+  // Keeps the answer of a pool: a result, or why there is none.
+  const Rejection* keep(Task<R>& task) noexcept {
+#if defined(__cpp_exceptions)
+    try {
+#endif
+      result_.emplace(task.get());
+      return *result_ ? nullptr : &result_->error();
+#if defined(__cpp_exceptions)
+    } catch (...) {
+      thrown = std::current_exception();
+      return nullptr;
+    }
+#endif
   }
 
-  // Nothing is left to decide when it has returned.
-  bool plain() const noexcept {
-    return until_ == no_deadline && !options_.judge && !detail::IsExpected<detail::Judged<R>>::value;
+  // The judge of the call, else that of the bulkhead, else the usual outcome. What a judge throws goes to the caller,
+  // and says nothing about the dependency.
+  Judgement judge(const ExceptionJudge& common) noexcept override {
+#if defined(__cpp_exceptions)
+    try {
+#endif
+      if (const Opinion own = opinion(common)) return {*own, true};
+#if defined(__cpp_exceptions)
+    } catch (...) {
+      thrown = std::current_exception();
+      return {Outcome::ignored, true};
+    }
+#endif
+    if (thrown) return {judge_exception(no_opinion, thrown), false};
+    if constexpr (!std::is_void_v<R>) return {judge_result(no_opinion, **result_), false};
+    return {Outcome::success, false};
   }
-  std::stop_token stop() {
-    // Who only watches stops nobody.
-    const TimePoint until = call_.free() ? no_deadline : until_;
-    return limit_.watch(bulkhead_.clock_, until, options_.stop, call_.permit_.stop_token());
+  void reject(const Rejection& why) noexcept override {
+    thrown = nullptr;
+    result_.emplace(unexpect, why);
+  }
+  bool has_fallback() const noexcept override { return options_ && options_->fallback; }
+  void fall_back(const Cause& cause) noexcept override {
+    keep([&]() -> R { return options_->fallback(cause); });
   }
 
-  Ended<R> end(Ended<R> ended) {
-    const CallVerdict verdict = bulkhead_.judge(ended, options_, call_.permit_);
-    const bool watched = until_ != no_deadline;
-    const bool timed = watched || call_.began_ != TimePoint{};
-    const TimePoint now = watched ? bulkhead_.clock_.now() : timed ? bulkhead_.clock_.glance() : TimePoint{};
-    if (watched && now >= until_) {
-      const Pin pin(bulkhead_);
-      if (call_.free()) {
-        bulkhead_.would_reject(Reason::timeout);
-        bulkhead_.leave(call_, CallVerdict::failure, true, now - call_.began_, now);
-        if (verdict != CallVerdict::failure) return ended;
-        return bulkhead_.conclude(options_, {.kind = Cause::Kind::failed, .exception = ended.thrown_},
-                                  std::move(ended));
-      }
-      bulkhead_.leave(call_, CallVerdict::failure, true, now - call_.began_, now);
-      const Rejection why = bulkhead_.late();
-      return bulkhead_.conclude(options_, {.kind = Cause::Kind::timed_out, .rejection = why},
-                                Ended<R>(Result<R>(std::unexpect, why)));
-    }
-    if (verdict != CallVerdict::failure) {
-      bulkhead_.leave(call_, verdict, false, now - call_.began_, now);  // and no more of the bulkhead
-      return ended;
-    }
-    const Pin pin(bulkhead_);
-    bulkhead_.leave(call_, verdict, false, now - call_.began_, now);
-    return bulkhead_.conclude(options_, {.kind = Cause::Kind::failed, .exception = ended.thrown_},
-                              std::move(ended));
+  Ended<R> take() { return thrown ? Ended<R>(std::move(thrown)) : Ended<R>(*std::move(result_)); }
+  Result<R> get() {
+    if (thrown) std::rethrow_exception(std::move(thrown));
+    return *std::move(result_);
   }
 
  private:
-  Bulkhead& bulkhead_;
-  Call& call_;
-  const CallOptions<R>& options_;
-  TimePoint until_ = no_deadline;
-  detail::CallLimit limit_;
+  Opinion opinion(const ExceptionJudge& common) const {
+    if (thrown) {
+      const Opinion own = options_ ? options_->judge.of_exception(thrown) : std::nullopt;
+      return own || !common ? own : common(thrown);
+    }
+    if (!options_) return std::nullopt;
+    if constexpr (std::is_void_v<R>)
+      return options_->judge.of_result({});
+    else
+      return options_->judge.of_result(**result_);
+  }
+
+  const CallOptions<R>* options_ = nullptr;
+  std::optional<Result<R>> result_;
 };
 
-// The judges' opinion, else the usual one. What a judge throws goes to the caller, and nothing is known then.
-template <class R>
-CallVerdict Bulkhead::judge(Ended<R>& ended, const CallOptions<R>& options, Permit& permit) const noexcept {
-  const auto opinion = [&]() -> Opinion {
-    if (ended.threw()) return judge(ended.thrown_);
-    if constexpr (std::is_void_v<R>)
-      return options.judge ? options.judge({}) : std::nullopt;
-    else
-      return options.judge ? options.judge(*ended.result_) : std::nullopt;
-  };
-#if defined(__cpp_exceptions)
-  try {
-#endif
-    if (const Opinion own = opinion()) return *own;
-#if defined(__cpp_exceptions)
-  } catch (...) {
-    ended.thrown_ = std::current_exception();
-    return CallVerdict::ignored;
-  }
-#endif
-  CallVerdict verdict = CallVerdict::failure;
-  if (!ended.threw()) {
-    verdict = CallVerdict::success;
-    if constexpr (!std::is_void_v<R>) verdict = judge_result(no_opinion, *ended.result_);
-  }
-  // What a call makes of being cancelled, by its caller or by a lender, says nothing about the dependency.
-  if (verdict == CallVerdict::failure &&
-      (options.stop.stop_requested() || permit.stop_token().stop_requested()))
-    return CallVerdict::ignored;
-  return verdict;
-}
-
-// What a failed call comes to: the fallback's value if there is a fallback for it, else what it came to anyway.
-template <class R>
-Ended<R> Bulkhead::conclude(const CallOptions<R>& options, const Cause& cause, Ended<R>&& otherwise) {
-  if (!options.fallback || !has_fallback(cause.kind)) return std::move(otherwise);
-  Ended<R> ended = detail::ended_of<R>([&]() -> R { return options.fallback(cause); });
-  count_fallback(cause.kind, ended.threw());
-  return ended;
-}
-
-template <class R>
-Ended<R> Bulkhead::refused(const CallOptions<R>& options, const Rejection& why) {
-  Ended<R> otherwise(Result<R>(std::unexpect, why));
-  if (why.reason == Reason::cancelled) return otherwise;  // its caller does not want an answer any more
-  return conclude(options, {.kind = Cause::Kind::rejected, .rejection = why}, std::move(otherwise));
-}
-
+// A call of `fn`, which must outlive it.
 template <class R, class F>
-Ended<R> Bulkhead::attempt(Call& call, F& fn, const CallOptions<R>& options) {
-  Attempt<R> attempt(*this, call, options);
-  return attempt.end(detail::ended_of<R>([&]() -> R { return detail::call_with(fn, attempt); }));
-}
-
-template <class R, class F>
-Ended<R> Bulkhead::arrived(Call& call, Result<Permit> permit, F& fn, const CallOptions<R>& options) {
-  const Pin pin(*this);  // a call that is refused has none any more, and its fallback is yet to come
-  Rejection why;
-  return place(call, std::move(permit), why) ? attempt<R>(call, fn, options) : refused(options, why);
-}
-
-// ---- in a pool ----
-
-template <class R, class F>
-class Bulkhead::Pooled {
+class FunctionBody final : public CallBodyOf<R> {
  public:
-  Pooled(Bulkhead& bulkhead, Call call) : bulkhead_(bulkhead), pin_(bulkhead), call_(std::move(call)) {
-    call_.bulkhead_ = &bulkhead;  // so that it is ended even if nobody waits for the work any more
+  template <class Options>
+  FunctionBody(F& fn, const Options& options) : CallBodyOf<R>(options), fn_(fn) {}
+  void run(CallBody::Attempt& attempt) noexcept override {
+    [[maybe_unused]] HandleFor<F> handle(attempt);
+    this->keep([&]() -> R { return call_with(fn_, attempt, handle); });
   }
 
-  Task<R> submit(F fn, const CallOptions<R>& options) {
-    const SubmitOptions submit{
-        .priority = options.priority,
-        .cost = options.cost,
-        .queue_timeout = options.timeout == gate_default ? bulkhead_.max_wait_.load() : options.timeout,
-        .execution_timeout = bulkhead_.time_limit(options.execution_timeout),
-        .deadline = options.deadline,
-        .stop = options.stop,
-        .flow = options.flow,
-        .label = options.label,
-        .where = options.where};
-    Work work{bulkhead_, bulkhead_.clock_.now(), times_, std::move(fn)};
-    if constexpr (detail::takes_stop<F>)
-      return bulkhead_.pool_->submit(
-          [work = std::move(work)](std::stop_token stop) mutable { return work.run(stop); }, submit);
+ private:
+  F& fn_;
+};
+
+// A call that runs on a thread of the pool. The work takes fn along, because its caller may give up first.
+template <class R, class F>
+class PooledCall {
+ public:
+  PooledCall(CallPath& path, Call call) : path_(path), pin_(path), call_(std::move(call)) {}
+
+  Task<R> submit(F fn, const CallBody& body) {
+    const SubmitOptions options = path_.submission(call_, body);
+    Work work{path_, path_.submitted(call_), times_, path_.take_hold(call_), std::move(fn)};
+    if constexpr (takes_call<F>)
+      return path_.pool()->submit(
+          [work = std::move(work)](std::stop_token stop, Permit& permit) mutable {
+            return work.run(std::move(stop), permit);
+          },
+          options);
+    else if constexpr (takes_stop<F>)
+      return path_.pool()->submit(
+          [work = std::move(work)](std::stop_token stop) mutable { return work.run(std::move(stop)); },
+          options);
     else
-      return bulkhead_.pool_->submit([work = std::move(work)]() mutable { return work.run({}); }, submit);
+      return path_.pool()->submit([work = std::move(work)]() mutable { return work.run(); }, options);
   }
-
-  Ended<R> end(Ended<R> ended, const CallOptions<R>& options) {
-    const TimePoint now = bulkhead_.clock_.now();
-    const TimePoint began{std::chrono::nanoseconds(times_->began.load(std::memory_order_acquire))};
-    const bool ran = began != TimePoint{};
-    if (ran) {
-      call_.sample_ = times_->sample;
-      call_.rate_ = nullptr;
-    }
-    if (!ended.threw() && !ended.result_) {
-      const Rejection why = ended.result_.error();
-      const bool late = ran && why.reason == Reason::timeout;
-      bulkhead_.leave(call_, late ? CallVerdict::failure : CallVerdict::ignored, late, now - began, now);
-      if (!late) return bulkhead_.refused(options, why);
-      bulkhead_.late();
-      return bulkhead_.conclude(options, {.kind = Cause::Kind::timed_out, .rejection = why},
-                                std::move(ended));
-    }
-    const TimePoint over{std::chrono::nanoseconds(times_->ended.load(std::memory_order_acquire))};
-    const CallVerdict verdict = bulkhead_.judge(ended, options, call_.permit_);
-    bulkhead_.leave(call_, verdict, false, over - began, now);
-    if (verdict != CallVerdict::failure) return ended;
-    return bulkhead_.conclude(options, {.kind = Cause::Kind::failed, .exception = ended.thrown_},
-                              std::move(ended));
+  void end(Task<R>& task, CallBodyOf<R>& body) noexcept {
+    const Rejection* const rejection = body.keep(task);
+    path_.conclude_pooled(call_, body, *times_, rejection);
   }
 
  private:
   struct Work {
-    Bulkhead& bulkhead;
+    CallPath& path;
     TimePoint submitted;
-    std::shared_ptr<detail::PooledTimes> times;
+    std::shared_ptr<PooledTimes> times;
+    BudgetHoldPtr budgets;  // back when the work has ended, also if its caller has given up
     F fn;
 
-    R run(const std::stop_token& stop) {
-      const TimePoint began = bulkhead.begin_pooled(*times, submitted);
+    template <class... Args>
+    R run(Args&&... args) {
+      const TimePoint began = path.begin_pooled(*times, submitted);
       struct End {
         Work& work;
         TimePoint began;
-        ~End() { work.bulkhead.end_pooled(*work.times, began); }
+        ~End() {
+          work.path.end_pooled(*work.times, began);
+          work.budgets.reset();
+        }
       } end{*this, began};
-      if constexpr (detail::takes_stop<F>)
-        return fn(stop);
-      else
-        return fn();
+      return call(std::forward<Args>(args)...);
+    }
+    R call() { return fn(); }
+    R call(std::stop_token stop) { return fn(std::move(stop)); }
+    R call(std::stop_token stop, Permit& permit) {
+      RunningCallOf handle(permit, budgets.get(), std::move(stop));
+      return fn(static_cast<RunningCall&>(handle));
     }
   };
 
-  Bulkhead& bulkhead_;
-  Pin pin_;  // outlives the call
+  CallPath& path_;
+  CallPath::Pin pin_;  // outlives the call
   Call call_;
-  std::shared_ptr<detail::PooledTimes> times_ = std::make_shared<detail::PooledTimes>();
+  std::shared_ptr<PooledTimes> times_ = std::make_shared<PooledTimes>();
 };
 
-// ---- the members ----
-
-// Most calls ask for nothing: they pay neither for options nor for a judge of what they return.
-template <class F>
-auto Bulkhead::execute(F&& fn, detail::NoOptions, std::source_location where) -> Result<detail::ReturnOf<F>> {
-  using R = detail::ReturnOf<F>;
-  if constexpr (!detail::takes_stop<F> && !detail::IsExpected<detail::Judged<R>>::value) {
-    SimpleCall call;
-    const Entry entry = enter_simply(call);
-    if (entry != Entry::yes) [[unlikely]]
-      return execute_on<R>(std::forward<F>(fn), call, entry, where);
-    [[maybe_unused]] bool left = false;
-#if defined(__cpp_exceptions)
-    try {
-#endif
-      if constexpr (std::is_void_v<R>) {
-        fn();
-        leave_simply(call);
-        return {};
-      } else {
-        Result<R> result(std::in_place, fn());
-        leave_simply(call);
-        left = true;
-        return result;
-      }
-#if defined(__cpp_exceptions)
-    } catch (...) {
-      if (left) throw;  // by moving the result
-      Call failed = resume(call);
-      const CallOptions<R> options;
-      return Attempt<R>(*this, failed, options).end(Ended<R>(std::current_exception())).get();
+// On this thread, or on one of the pool while this one waits.
+template <class R, class F, class Options>
+Result<R> execute(CallPath& path, F&& fn, const Options& options) {
+  using Fn = std::remove_reference_t<F>;
+  FunctionBody<R, Fn> body(fn, options);
+  if (!path.pool()) [[likely]] {
+    path.execute(body);
+  } else if (Call call; path.start(call, body)) {
+    const CallPath::Pin pin(path);
+    if (RejectionSlot why; !path.take_budgets(call, true, why)) {
+      path.reject(body, *why);
+    } else {
+      PooledCall<R, std::decay_t<F>> pooled(path, std::move(call));
+      Task<R> task = pooled.submit(std::forward<F>(fn), body);
+      pooled.end(task, body);
     }
-#endif
-  } else {
-    return execute(std::forward<F>(fn), CallOptions<R>{.where = where});
   }
+  return body.get();
 }
 
-// What enter_simply() was not enough for.
+inline Lazy<bool> co_take_budgets(CallPath& path, Call& call, RejectionSlot& why) {
+  while (path.waits_for_budget(call)) {
+    auto acquiring =
+        path.budget_gate(call).co_acquire(path.budget_options(call));  // named: see co_acquire_all
+    if (!path.budget_answer(call, co_await acquiring, why)) co_return false;
+  }
+  co_return true;
+}
+inline Lazy<bool> co_take_budgets(CallPath& path, Call& call, CallBody& body) {
+  RejectionSlot why;
+  auto taking = co_take_budgets(path, call, why);
+  const bool taken = co_await taking;
+  if (!taken) path.reject(body, *why);
+  co_return taken;
+}
+
+// Calls then(Call&, const Rejection*), which may move the call: null: it has all units of its budgets.
+template <class Then>
+void async_take_budgets(CallPath& path, Call call, Then then) {
+  Gate& gate = path.budget_gate(call);
+  AcquireOptions asked = path.budget_options(call);
+  gate.async_acquire(std::move(asked), [&path, call = std::move(call),
+                                        then = std::move(then)](Result<Permit> permit) mutable {
+    const CallPath::Pin pin(path);  // a rejected call is no longer pinned itself, and its handler comes next
+    RejectionSlot why;
+    if (!path.budget_answer(call, std::move(permit), why)) return then(call, &*why);
+    if (path.waits_for_budget(call)) return async_take_budgets(path, std::move(call), std::move(then));
+    then(call, nullptr);
+  });
+}
+
 template <class R, class F>
-[[gnu::noinline]] Result<R> Bulkhead::execute_on(F&& fn, const SimpleCall& begun, Entry entry,
-                                                 std::source_location where) {
-  const CallOptions<R> options{.where = where};
-  if (entry == Entry::no && (mode_.load(std::memory_order_relaxed) & elsewhere))
-    return execute(std::forward<F>(fn), options);
+Lazy<Result<R>> co_execute(CallPath& path, F fn, CallOptions<R> options) {
+  const CallPath::Pin pin(path);
+  FunctionBody<R, F> body(fn, options);
   Call call;
-  Rejection why;
-  Waiting waiting;
-  if (!enter_on(call, begun, entry, where, why, waiting)) return Result<R>(std::unexpect, why);
+  if (!path.start(call, body)) co_return body.get();
+  if (path.has_budgets(call)) {
+    auto taking = co_take_budgets(path, call, body);
+    const bool taken = co_await taking;
+    if (!taken) co_return body.get();
+  }
+  if (path.pool()) {
+    PooledCall<R, F> pooled(path, std::move(call));
+    Task<R> task = pooled.submit(std::move(fn), body);
+    co_await task.settled();  // co_await task would throw what the call threw before it was judged
+    pooled.end(task, body);
+  } else {
+    // Named: GCC 11 and 12 destroy temporaries of a suspended co_await twice if the coroutine is destroyed.
+    auto acquiring = path.gate().co_acquire(path.place_options(call, body.asked));
+    path.arrive(call, co_await acquiring, body);
+  }
+  co_return body.get();
+}
+
+// The call returns something to await: it ends when that does. It takes a place of a pool, but no thread.
+template <class R, class F>
+Lazy<Result<R>> co_execute_awaiting(CallPath& path, F fn, CallOptions<R> options) {
+  const CallPath::Pin pin(path);
+  CallBodyOf<R> body(options);
+  Call call;
+  RejectionSlot why;
+  bool placed = path.admit(call, body.asked, why);
+  if (placed) path.hold(call);  // the call ends with this coroutine, should that be destroyed in line
+  if (placed && path.has_budgets(call) && !path.is_free(call)) {
+    auto taking = co_take_budgets(path, call, why);
+    placed = co_await taking;
+  }
+  if (placed && !path.is_free(call)) {
+    auto acquiring = path.gate().co_acquire(path.place_options(call, body.asked));
+    placed = path.placed(call, co_await acquiring, why);
+  }
+  if (!placed) {
+    path.reject(body, *why);
+    co_return body.get();
+  }
+  CallBody::Attempt attempt(path, call, body);
+  [[maybe_unused]] HandleFor<F> handle(attempt);
 #if defined(__cpp_exceptions)
   try {
 #endif
     if constexpr (std::is_void_v<R>) {
-      fn();
-      call.finish(CallVerdict::success);
-      return {};
+      co_await call_with(fn, attempt, handle);
+      body.returned();
     } else {
-      Result<R> result(std::in_place, fn());
-      call.finish(CallVerdict::success);
-      return result;
+      body.returned(co_await call_with(fn, attempt, handle));
     }
 #if defined(__cpp_exceptions)
   } catch (...) {
-    if (!call) throw;  // by moving the result
-    return Attempt<R>(*this, call, options).end(Ended<R>(std::current_exception())).get();
+    body.thrown = std::current_exception();
   }
 #endif
+  path.end(attempt, body);
+  co_return body.get();
+}
+
+inline Lazy<Result<Call>> co_acquire_call(CallPath& path, AcquireOptions options) {
+  Call call;
+  RejectionSlot why;
+  if (!path.admit(call, options, why)) co_return Result<Call>(unexpect, *why);
+  if (!path.is_free(call)) {
+    path.pin(call);
+    if (path.has_budgets(call)) {
+      auto taking = co_take_budgets(path, call, why);
+      const bool taken = co_await taking;
+      if (!taken) co_return Result<Call>(unexpect, *why);
+    }
+    auto acquiring =
+        path.gate().co_acquire(path.place_options(call, std::move(options)));  // as in co_execute
+    if (!path.placed(call, co_await acquiring, why)) co_return Result<Call>(unexpect, *why);
+  }
+  co_return Result<Call>(std::move(call));
+}
+
+// What Bulkhead::co_acquire returns: a coroutine for those that can await one, an operation for an event loop.
+class [[nodiscard]] CoAcquireCall {
+ public:
+  CoAcquireCall(Bulkhead& bulkhead, CallPath& path, AcquireOptions options) noexcept
+      : bulkhead_(bulkhead), path_(path), options_(std::move(options)) {}
+  Lazy<Result<Call>> operator co_await() { return co_acquire_call(path_, std::move(options_)); }
+  template <class Token>
+  auto operator()(Token&& token) && -> decltype(on_event_loop(std::declval<Bulkhead&>(), AcquireOptions(),
+                                                              std::forward<Token>(token))) {
+    return on_event_loop(bulkhead_, std::move(options_), std::forward<Token>(token));
+  }
+
+ private:
+  Bulkhead& bulkhead_;
+  CallPath& path_;
+  AcquireOptions options_;
+};
+
+// A handler is the caller's code: what it throws is swallowed and counted, as a gate does.
+template <class H, class A>
+void deliver(CallPath& path, H& handler, A&& answer) noexcept {
+#if defined(__cpp_exceptions)
+  try {
+    handler(std::forward<A>(answer));
+  } catch (...) {
+    path.count_handler_error();
+  }
+#else
+  static_cast<void>(path);
+  handler(std::forward<A>(answer));
+#endif
+}
+
+// The rest of async_execute, when the call has its budgets. `body` refers to fn and options, and is made of them.
+template <class R, class F, class H>
+void async_run(CallPath* path, Call call, F&& fn, CallOptions<R>&& options, H&& handler,
+               std::optional<FunctionBody<R, F>>& body) {
+  if (path->pool()) {
+    auto pooled = std::make_unique<PooledCall<R, F>>(*path, std::move(call));
+    Task<R> task = pooled->submit(std::forward<F>(fn), *body);
+    body.reset();  // it refers to the options, which are moved
+    return std::move(task).then([path, pooled = std::move(pooled), options = std::move(options),
+                                 handler = std::forward<H>(handler)](Task<R> done) mutable {
+      CallBodyOf<R> ended(options);
+      pooled->end(done, ended);
+      done = {};  // with it goes what work that never ran holds of budgets
+      deliver(*path, handler, ended.take());
+    });
+  }
+  path->pin(call);
+  AcquireOptions asked = path->place_options(call, body->asked);
+  body.reset();
+  path->gate().async_acquire(
+      std::move(asked), [path, call = std::move(call), fn = std::forward<F>(fn), options = std::move(options),
+                         handler = std::forward<H>(handler)](Result<Permit> permit) mutable {
+        FunctionBody<R, F> arrived(fn, options);
+        path->arrive(call, std::move(permit), arrived);
+        deliver(*path, handler, arrived.take());
+      });
+}
+
+}  // namespace detail
+
+template <class F>
+auto Bulkhead::execute(F&& fn, detail::NoOptions, std::source_location where) -> Result<detail::ReturnOf<F>> {
+  using R = detail::ReturnOf<F>;
+  static_assert(!std::is_reference_v<R>, "return a value or a std::reference_wrapper");
+  return detail::execute<R>(*path_, std::forward<F>(fn), where);
 }
 
 template <class F>
@@ -363,62 +407,7 @@ auto Bulkhead::execute(F&& fn, const CallOptions<detail::ReturnOf<F>>& options)
     -> Result<detail::ReturnOf<F>> {
   using R = detail::ReturnOf<F>;
   static_assert(!std::is_reference_v<R>, "return a value or a std::reference_wrapper");
-  if (pool_) return execute_pooled<R>(std::forward<F>(fn), options).get();
-  Call call;
-  Rejection why;
-  Waiting waiting;
-  if (!enter(call, options, why, waiting)) return refused<R>(options, why).get();
-  Attempt<R> attempt(*this, call, options);
-#if defined(__cpp_exceptions)
-  try {
-#endif
-    if constexpr (std::is_void_v<R>) {
-      detail::call_with(fn, attempt);
-      if (attempt.plain()) {
-        call.finish(CallVerdict::success);
-        return {};
-      }
-      return attempt.end(Ended<R>(Result<R>())).get();
-    } else {
-      Result<R> result(std::in_place, detail::call_with(fn, attempt));
-      if (attempt.plain()) {
-        call.finish(CallVerdict::success);
-        return result;
-      }
-      return attempt.end(Ended<R>(std::move(result))).get();
-    }
-#if defined(__cpp_exceptions)
-  } catch (...) {
-    if (!call) throw;  // by a fallback
-    return attempt.end(Ended<R>(std::current_exception())).get();
-  }
-#endif
-}
-
-template <class R, class F>
-Ended<R> Bulkhead::execute_pooled(F&& fn, const CallOptions<R>& options) {
-  Call call;
-  Rejection why;
-  if (!prepare(call, options.priority, options.cost, why)) return refused<R>(options, why);
-  if (call.free()) return attempt<R>(call, fn, options);
-  Pooled<R, std::decay_t<F>> pooled(*this, std::move(call));
-  Task<R> task = pooled.submit(std::forward<F>(fn), options);
-  return pooled.end(detail::taken(task), options);
-}
-
-// A plain call in the usual case needs no more than this: no options are copied, nobody waits.
-template <class R>
-bool Bulkhead::enter(Call& call, const CallOptions<R>& options, Rejection& why, Waiting& waiting) noexcept {
-  const bool plain = options.cost == 1 && options.deadline == no_deadline && !options.stop.stop_possible();
-  if (plain && !shared_) [[likely]] {
-    if (!prepare(call, options.priority, 1, why)) return false;
-    if (call.free()) return true;
-    const auto passed = pass(call, options.priority);
-    if (passed == Gate::Turnstile::Pass::yes) [[likely]]
-      return true;
-    return enter_otherwise(call, passed, options.acquire(), why, waiting);
-  }
-  return enter(call, options.acquire(), true, why, waiting);
+  return detail::execute<R>(*path_, std::forward<F>(fn), options);
 }
 
 template <class F, class Fallback>
@@ -437,124 +426,72 @@ template <class F, class H>
 void Bulkhead::async_execute(F fn, CallOptions<detail::ReturnOf<F>> options, H handler) {
   using R = detail::ReturnOf<F>;
   static_assert(std::is_invocable_v<H&, Ended<R>>, "the handler is called with an Ended<R>");
+  detail::CallPath* const path = path_.get();
+  std::optional<detail::FunctionBody<R, F>> body(std::in_place, fn, options);
   Call call;
-  Rejection why;
-  if (!prepare(call, options.priority, options.cost, why)) return deliver(handler, refused(options, why));
-  if (call.free()) return deliver(handler, attempt<R>(call, fn, options));
-  if (pool_) {
-    auto pooled = std::make_unique<Pooled<R, F>>(*this, std::move(call));
-    Task<R> task = pooled->submit(std::move(fn), options);
-    return std::move(task).then([this, pooled = std::move(pooled), options = std::move(options),
-                                 handler = std::move(handler)](Task<R> done) mutable {
-      deliver(handler, pooled->end(detail::taken(done), options));
-    });
-  }
-  pin(call);
-  AcquireOptions asked = with_defaults(options.acquire());
-  gate_->async_acquire(std::move(asked),
-                       [this, call = std::move(call), fn = std::move(fn), options = std::move(options),
-                        handler = std::move(handler)](Result<Permit> permit) mutable {
-                         deliver(handler, arrived<R>(call, std::move(permit), fn, options));
-                       });
+  if (!path->start(call, *body)) return detail::deliver(*path, handler, body->take());
+  if (!path->has_budgets(call)) [[likely]]
+    return detail::async_run<R, F, H>(path, std::move(call), std::move(fn), std::move(options),
+                                      std::move(handler), body);
+  body.reset();
+  detail::async_take_budgets(*path, std::move(call),
+                             [path, fn = std::move(fn), options = std::move(options),
+                              handler = std::move(handler)](Call& taken, const Rejection* why) mutable {
+                               std::optional<detail::FunctionBody<R, F>> again(std::in_place, fn, options);
+                               if (!why)
+                                 return detail::async_run<R, F, H>(path, std::move(taken), std::move(fn),
+                                                                   std::move(options), std::move(handler),
+                                                                   again);
+                               path->reject(*again, *why);
+                               detail::deliver(*path, handler, again->take());
+                             });
 }
 
 template <class F>
 auto Bulkhead::co_execute(F fn, CallOptions<detail::AwaitedOf<F>> options) {
   using R = detail::AwaitedOf<F>;
-  return co_execute_lazily<R, F>(std::move(fn), std::move(options));
-}
-
-template <class R, class F>
-detail::Lazy<Result<R>> Bulkhead::co_execute_lazily(F fn, CallOptions<R> options) {
-  using Returned = detail::ReturnOf<F>;
-  constexpr bool awaits = detail::Awaitable<Returned>;
-  const Pin pin(*this);
-  Call call;
-  Rejection why;
-  if (!prepare(call, options.priority, options.cost, why)) co_return refused(options, why).get();
-  if constexpr (!awaits) {
-    if (pool_ && !call.free()) {
-      Pooled<R, F> pooled(*this, std::move(call));
-      Task<R> task = pooled.submit(std::move(fn), options);
-      // Not co_await itself, which would throw what the call threw before it was judged.
-      co_await task.settled();
-      co_return pooled.end(detail::taken(task), options).get();
-    }
-  }
-  call.bulkhead_ = this;  // so that it is ended if this coroutine is destroyed in line
-  if (!call.free() && !place(call, co_await gate_->co_acquire(with_defaults(options.acquire())), why))
-    co_return refused(options, why).get();
-  if constexpr (awaits) {
-    Attempt<R> attempt(*this, call, options);
-    std::optional<Ended<R>> ended;
-#if defined(__cpp_exceptions)
-    try {
-#endif
-      if constexpr (std::is_void_v<R>) {
-        co_await detail::call_with(fn, attempt);
-        ended.emplace(Result<R>());
-      } else {
-        ended.emplace(Result<R>(std::in_place, co_await detail::call_with(fn, attempt)));
-      }
-#if defined(__cpp_exceptions)
-    } catch (...) {
-      ended.emplace(std::current_exception());
-    }
-#endif
-    co_return attempt.end(*std::move(ended)).get();
-  } else {
-    co_return this->attempt<R>(call, fn, options).get();
-  }
+  if constexpr (detail::Awaitable<detail::ReturnOf<F>>)
+    return detail::co_execute_awaiting<R, F>(*path_, std::move(fn), std::move(options));
+  else
+    return detail::co_execute<R, F>(*path_, std::move(fn), std::move(options));
 }
 
 template <class H>
 void Bulkhead::async_acquire(AcquireOptions options, H handler) {
   static_assert(std::is_invocable_v<H&, Result<Call>>, "the handler is called with a Result<Call>");
   Call call;
-  Rejection why;
-  if (!prepare(call, options.priority, options.cost, why))
-    return deliver(handler, Result<Call>(std::unexpect, why));
-  if (call.free()) return deliver(handler, Result<Call>(std::move(call)));
-  pin(call);
+  detail::RejectionSlot why;
+  if (!path_->admit(call, options, why))
+    return detail::deliver(*path_, handler, Result<Call>(unexpect, *why));
+  if (path_->is_free(call)) return detail::deliver(*path_, handler, Result<Call>(std::move(call)));
+  path_->pin(call);
   async_acquire(std::move(call), std::move(options), std::move(handler));
 }
 
 template <class H>
 void Bulkhead::async_acquire(Call begun, AcquireOptions options, H handler) {
-  gate_->async_acquire(
-      with_defaults(std::move(options)),
-      [this, call = std::move(begun), handler = std::move(handler)](Result<Permit> permit) mutable {
-        Rejection refusal;
-        const bool placed = place(call, std::move(permit), refusal);
-        deliver(handler, placed ? Result<Call>(std::move(call)) : Result<Call>(std::unexpect, refusal));
-      });
+  detail::CallPath* const path = path_.get();
+  if (path->has_budgets(begun)) [[unlikely]]
+    path->set_stop(begun, options.stop);
+  if (path->waits_for_budget(begun)) [[unlikely]]
+    return detail::async_take_budgets(
+        *path, std::move(begun),
+        [this, path, options = std::move(options), handler = std::move(handler)](
+            Call& taken, const Rejection* why) mutable {
+          if (why) return detail::deliver(*path, handler, Result<Call>(unexpect, *why));
+          async_acquire(std::move(taken), std::move(options), std::move(handler));
+        });
+  AcquireOptions asked = path->place_options(begun, std::move(options));
+  path->gate().async_acquire(std::move(asked), [path, call = std::move(begun),
+                                                handler = std::move(handler)](Result<Permit> permit) mutable {
+    detail::RejectionSlot why;
+    const bool placed = path->placed(call, std::move(permit), why);
+    detail::deliver(*path, handler, placed ? Result<Call>(std::move(call)) : Result<Call>(unexpect, *why));
+  });
 }
 
 inline auto Bulkhead::co_acquire(AcquireOptions options) {
-  return [](Bulkhead& self, AcquireOptions asked) -> detail::Lazy<Result<Call>> {
-    Call call;
-    Rejection why;
-    if (!self.prepare(call, asked.priority, asked.cost, why)) co_return Result<Call>(std::unexpect, why);
-    if (!call.free()) self.pin(call);
-    if (!call.free() &&
-        !self.place(call, co_await self.gate_->co_acquire(self.with_defaults(std::move(asked))), why))
-      co_return Result<Call>(std::unexpect, why);
-    co_return Result<Call>(std::move(call));
-  }(*this, std::move(options));
-}
-
-// A handler is the caller's code: what it throws is swallowed and counted, as a gate does.
-template <class H, class A>
-void Bulkhead::deliver(H& handler, A&& what) noexcept {
-#if defined(__cpp_exceptions)
-  try {
-    handler(std::forward<A>(what));
-  } catch (...) {
-    count_handler_error();
-  }
-#else
-  handler(std::forward<A>(what));
-#endif
+  return detail::CoAcquireCall(*this, *path_, std::move(options));
 }
 
 template <class F>

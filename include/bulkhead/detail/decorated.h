@@ -1,4 +1,4 @@
-// decorated.h - a function with something around every call of it. Not for direct use.
+// decorated.h - wraps a function so that other code runs around every call. Not for direct use.
 #pragma once
 
 #include <type_traits>
@@ -6,7 +6,7 @@
 
 namespace bulkhead::detail {
 
-// Calls around(fn, arguments...). As const as fn: what fn can be called through, this can.
+// Calls around(fn, arguments...). It can be called as const if fn can.
 template <class F, class Around>
 class Decorated {
  public:

@@ -10,8 +10,8 @@
 namespace bulkhead {
 namespace detail {
 
-// Around a handler that may do anything, even destroy the gate: keeps other threads from destroying it
-// meanwhile, and remembers if this thread did.
+// Surrounds a handler, which may even destroy the gate: other threads cannot destroy the gate meanwhile, and the frame
+// notices if this thread does.
 class Frame {
  public:
   explicit Frame(Gate& gate) noexcept;
@@ -20,7 +20,7 @@ class Frame {
   Frame& operator=(const Frame&) = delete;
   void count_hook_error() noexcept;
 
-  // For the destructor of a gate: how many frames of this thread are inside it; they forget it.
+  // For the destructor of a gate: returns how many frames of this thread use the gate, and detaches them.
   static std::uint32_t forget(const Gate& gate) noexcept;
 
  private:
@@ -45,21 +45,32 @@ void call_handler(Frame& frame, H& handler, Result<Permit> result) noexcept {
 template <class H>
 class HandlerAcquire final : public AsyncAcquire {
  public:
-  static void launch(Gate& gate, AcquireOptions options, H handler) {
+  // False: no memory, and `handler` is unchanged.
+  static bool launch(Gate& gate, AcquireOptions& options, H& handler) {
     static_assert(alignof(HandlerAcquire) <= alignof(std::max_align_t),
                   "over-aligned handlers are not supported");
-    void* block = take_block(sizeof(HandlerAcquire));
-    auto* op = new (block) HandlerAcquire(gate, std::move(options), std::move(handler));
+    Block block{try_take_block(sizeof(HandlerAcquire))};
+    if (!block.address) return false;
+    auto* op = new (block.address) HandlerAcquire(gate, std::move(options), std::move(handler));
+    block.address = nullptr;
     if (op->start(op->watch_.options())) op->on_decided();
+    return true;
   }
 
  private:
+  struct Block {  // given back if the handler's move constructor throws
+    void* address;
+    ~Block() {
+      if (address) give_block(address, sizeof(HandlerAcquire));
+    }
+  };
+
   HandlerAcquire(Gate& gate, AcquireOptions options, H handler)
       : AsyncAcquire(gate, &watch_), watch_(std::move(options)), handler_(std::move(handler)) {}
   ~HandlerAcquire() override = default;
 
   void on_decided() noexcept override {
-    Frame frame(gate());  // before result(), which ends this operation's own claim on the gate
+    Frame frame(gate());  // before result(), which removes this operation's own pin
     Result<Permit> decided = result();
     H handler = std::move(handler_);
     this->~HandlerAcquire();
@@ -71,7 +82,15 @@ class HandlerAcquire final : public AsyncAcquire {
   H handler_;
 };
 
-// What co_acquire returns. It lives in the coroutine's frame, and so does its place in line.
+// For coroutines that await only operations of their event loop: turns co_acquire() into such an operation, by
+// bulkhead::async_acquire of adapters/asio/async_acquire.h. Without that header it does not compile.
+template <class Owner, class Token>
+auto on_event_loop(Owner& owner, AcquireOptions options, Token&& token)
+    -> decltype(async_acquire(owner, std::move(options), std::forward<Token>(token))) {
+  return async_acquire(owner, std::move(options), std::forward<Token>(token));
+}
+
+// The awaitable of co_acquire. It is in the coroutine's frame, and so is the waiter.
 class [[nodiscard]] CoAcquire final : public AsyncAcquire {
  public:
   CoAcquire(Gate& gate, AcquireOptions options) noexcept
@@ -85,6 +104,12 @@ class [[nodiscard]] CoAcquire final : public AsyncAcquire {
   }
   Result<Permit> await_resume() noexcept { return result(); }
 
+  template <class Token>
+  auto operator()(Token&& token) && -> decltype(on_event_loop(std::declval<Gate&>(), AcquireOptions(),
+                                                              std::forward<Token>(token))) {
+    return on_event_loop(gate(), watch_.options(), std::forward<Token>(token));
+  }
+
  private:
   void on_decided() noexcept override { coroutine_.resume(); }
 
@@ -92,32 +117,21 @@ class [[nodiscard]] CoAcquire final : public AsyncAcquire {
   std::coroutine_handle<> coroutine_;
 };
 
-// A reference cannot be put into a Result: it travels as a reference_wrapper.
+// A Result cannot hold a reference, so it holds a reference_wrapper.
 template <class R>
 using Lifted =
     std::conditional_t<std::is_reference_v<R>, std::reference_wrapper<std::remove_reference_t<R>>, R>;
 
-// Fires when either of two tokens does.
+// A token that fires when either of two tokens fires; without memory for it, the token `one`.
 class EitherStop {
  public:
-  EitherStop(const std::stop_token& one, std::stop_token other) {
-    if (!other.stop_possible()) {
-      token_ = one;
-    } else if (!one.stop_possible()) {
-      token_ = std::move(other);
-    } else {
-      std::stop_source both;
-      token_ = both.get_token();
-      one_.emplace(one, Forward{both});
-      other_.emplace(std::move(other), Forward{std::move(both)});
-    }
-  }
+  EitherStop(const std::stop_token& one, std::stop_token other);
   std::stop_token token() const noexcept { return token_; }
 
  private:
   struct Forward {
     std::stop_source to;
-    void operator()() noexcept { to.request_stop(); }
+    void operator()() noexcept { std::stop_source(to).request_stop(); }  // a copy: this may end inside
   };
   std::stop_token token_;
   std::optional<std::stop_callback<Forward>> one_, other_;
@@ -133,7 +147,7 @@ decltype(auto) call_protected(F&& fn, const std::stop_token& stop, Permit& permi
     return std::forward<F>(fn)();
 }
 
-// Marks the permit as failed if the call leaves by an exception.
+// Marks the permit as failed if the call throws.
 struct FailUnlessReturned {
   Permit& permit;
   bool returned = false;
@@ -152,8 +166,10 @@ void Gate::async_acquire(AcquireOptions options, H handler) {
   if (auto decided = at_once(options)) {
     detail::Frame frame(*this);
     detail::call_handler(frame, handler, *std::move(decided));
-  } else {
-    detail::HandlerAcquire<H>::launch(*this, std::move(options), std::move(handler));
+  } else if (!detail::HandlerAcquire<H>::launch(*this, options, handler)) {
+    detail::Frame frame(*this);
+    const Rejection no_place = reject(options.priority, Reason::queue_limit);
+    detail::call_handler(frame, handler, Result<Permit>(unexpect, no_place));
   }
 }
 
@@ -162,7 +178,7 @@ auto Gate::run(F&& fn, const AcquireOptions& options) {
   using R = decltype(detail::call_protected(std::forward<F>(fn), options.stop, std::declval<Permit&>()));
   using Lifted = detail::Lifted<R>;
   Result<Permit> permit = acquire(options);
-  if (!permit) return Result<Lifted>(std::unexpect, permit.error());
+  if (!permit) return Result<Lifted>(unexpect, permit.error());
   detail::FailUnlessReturned guard{*permit};
   if constexpr (std::is_void_v<R>) {
     detail::call_protected(std::forward<F>(fn), options.stop, *permit);

@@ -1,5 +1,5 @@
-// lazy.h - what the coroutines of this library return: it begins when it is awaited, and goes on with whoever
-// awaits it when it ends. Not for direct use.
+// lazy.h - the return type of the library's coroutines: starts when it is awaited, and resumes the awaiting coroutine when
+// it ends. Not for direct use.
 #pragma once
 
 #include <coroutine>
@@ -61,7 +61,7 @@ class [[nodiscard]] Lazy {
   std::coroutine_handle<promise_type> handle_;
 };
 
-// Something to co_await: it is an awaiter, or operator co_await makes one of it.
+// What can be awaited: an awaiter, or a type with operator co_await.
 template <class T>
 concept Awaiter = requires(T& t) {
   { t.await_ready() } -> std::convertible_to<bool>;

@@ -1,5 +1,5 @@
-// platform.h - what the turnstile is made of in production: std atomics and the kernel's futex.
-// tests/model brings another platform, in which every interleaving can be explored.
+// platform.h - the platform of the turnstile in production: std atomics and the kernel's futex. tests/model has another
+// one, which explores interleavings.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,11 @@ struct StdPlatform {
   using Var = T;
   using Mutex = detail::Mutex;
 
-  // At numbers that a resize is changing, before the lock is taken: a resize takes less, unless it has lost its core.
-  static constexpr int looks = 16;
+  // Tries to read numbers that a resize is changing, before the lock is taken. A resize takes less time unless its thread
+  // was preempted.
+  static constexpr int kLooks = 16;
+  // Waiters visited per hold of the turnstile's lock: some tenths of a millisecond if all are cache misses.
+  static constexpr int kBatch = 1024;
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -28,7 +31,7 @@ struct StdPlatform {
 #endif
   }
   static void fetch(const void* address) noexcept { __builtin_prefetch(address, 1); }  // about to be written
-  // The word of the turnstile at this address as this thread left it; 0: unknown, or others change it too.
+  // The word of this turnstile as this thread left it; 0: unknown, or other threads change it too.
   static std::uint64_t recall(const void* turnstile) noexcept {
     return last.turnstile == turnstile && !last.doubted ? last.word : 0;
   }
@@ -36,7 +39,7 @@ struct StdPlatform {
     last.turnstile = turnstile;
     last.word = word;
   }
-  static void doubt() noexcept { last.doubted = true; }  // what was recalled was wrong
+  static void doubt() noexcept { last.doubted = true; }  // the recalled word was wrong
   static void compare(const void* turnstile, std::uint64_t word) noexcept {
     if (last.turnstile == turnstile && last.word == word) last.doubted = false;
   }
@@ -47,11 +50,11 @@ struct StdPlatform {
   };
   static constinit inline thread_local Last last{};
 
-  static void yield() noexcept;  // lets other threads run on this core
-  // Wakes whoever parks on this address. Nothing is read there: the object may be gone.
+  static void yield() noexcept;
+  // Wakes the threads that park on this address. Does not read it: the object may be destroyed.
   static void wake(const std::atomic<std::uint32_t>* address) noexcept;
   static void measure(Meter& meter, std::int64_t units, int full, std::int64_t now) noexcept;
-  // A place where a test can hold a thread to force an interleaving; empty outside test builds.
+  // A sync point, at which a test can hold a thread; empty outside test builds.
   static void point(const char* name) noexcept;
 };
 

@@ -1,36 +1,32 @@
-// turnstile.h - the algorithm under a gate: one word that admits, and the line behind it. Not for direct use.
+// turnstile.h - the algorithm of a gate: one atomic word that admits, and the line of waiting calls. Not for direct use.
 //
-// It is a template over its atomics, its lock and its futex (the Platform) so that the model checker in
-// tests/model explores the very code that ships. The two functions of the hot path are here; the rest is in
-// src/gate/slow_path.h. docs/design/gate.md explains it from the ground up.
+// It is a template over its atomics, lock and futex (the Platform), so that the model check in tests/model runs the code
+// that ships. The hot path is here, the rest in src/gate/slow_path.h. docs/design/gate.md explains the algorithm.
 //
 // Invariants
-//  W1  The word is the truth about capacity. Units are taken by subtracting from `room` only where
-//      room stays >= 0 (>= -reserve for critical calls), and come back by adding. Nothing else
-//      admits.
-//  W2  `room` = limit - reserve - units in flight. A resize adds the difference in the same word, so
-//      a cap holds from the instant of that addition. It may leave room negative: the debt is paid by
-//      the releases to come.
-//  W3  Quiet set means that nobody needs the slow path: then, and only then, admissions and releases
-//      are one atomic operation each. It is changed under the lock only, and whoever clears it looks
-//      at `room` again afterwards.
-//  L1  While a waiter is in line and quiet is clear, every release takes the lock and serves the
-//      line. So no unit comes back unseen: a release before quiet was cleared is found by the look
-//      that follows, a later one serves. So does a thread in line that wakes up without having been
-//      told anything: a release may have woken it before it took the lock. (Not where releases are
-//      observed.)
-//  L2  A waiter is decided exactly once, under the lock, by whoever takes it out of the line. Its
-//      owner is told afterwards, outside the lock ("published"); a waiter that is decided but not yet
-//      published waits for it.
-//  L3  Barging only: quiet may be set while one waiter is poked, that is, woken to try for itself. A
-//      poked waiter that fails, leaves or succeeds clears quiet again (or pokes the next) before it
-//      goes.
-//  Q1  The inbox has places or holds somebody only while quiet is clear and units are in flight: a
-//      release to come takes the lock, and looks there before it finds the line empty. It holds
-//      calls of the normal tier only, so whoever serves a critical or a normal one need not look.
-//  D1  slow_releases_ counts the releases that saw quiet clear and have not yet been through the
-//      lock. The gate may be destroyed only when it is 0 and nothing is in flight: nobody is then on
-//      the way to touch it.
+//  W1  The word alone decides about capacity. Units are taken by subtracting from `room` only if room stays >= 0
+//      (>= -reserve for critical calls), and come back by adding. Nothing else admits.
+//  W2  `room` = limit - reserve - units in flight. A resize adds the difference to the word, so a new limit holds from
+//      that addition on. It may leave room negative; later releases make up for it.
+//  W3  Quiet is set if and only if no call needs the slow path: then admissions and releases are one atomic operation
+//      each. It is changed under the lock only, and the thread that clears it reads `room` again afterwards.
+//  L1  While a waiter is in line and quiet is clear, every release takes the lock and serves the line, so no unit is
+//      missed: the thread that cleared quiet sees earlier releases when it reads `room` again, later ones serve. A
+//      thread in line that wakes up undecided serves too, because a release may have woken it before it took the lock
+//      (not if releases are observed). A line too long for one hold of the lock is served in batches by one thread
+//      (go_on); in between quiet stays clear, and other threads do not serve (serving_).
+//  L2  A waiter is decided exactly once, under the lock, by the thread that takes it out of the line. The waiter's owner
+//      is told afterwards without the lock ("published"), and waits for that.
+//  L3  Barging only: quiet may be set while one waiter is poked, that is, woken to try for itself. A poked waiter that
+//      fails, leaves or succeeds clears quiet again or pokes the next one.
+//  Q1  The inbox has places or holds calls only while quiet is clear and units are in flight: a later release takes the
+//      lock and looks there before it finds the line empty. It holds only calls of normal priority, so a thread that
+//      serves a critical or normal call need not look there.
+//  D1  slow_releases_ counts the releases that saw quiet clear and have not yet taken the lock. The gate may be
+//      destroyed only if it is 0 and no units are in flight: then no thread is going to access the gate.
+//  E1  empty_ counts the permits that hold no units. It increases before their last units come back, so that a thread
+//      that sees these units free sees it too, and decreases under the lock only. While it is not 0 the turnstile is not
+//      idle.
 #pragma once
 
 #include <atomic>
@@ -38,16 +34,11 @@
 #include <cstdint>
 #include <limits>
 
+#include "bulkhead/detail/annotations.h"
+#include "bulkhead/fairness.h"
 #include "bulkhead/rejection.h"
 
 namespace bulkhead {
-
-enum class Fairness : std::uint8_t {
-  fifo,      // a released unit goes straight to the head of the line; nobody overtakes within a tier
-  barging,   // a released unit is free for all; fastest for very short calls, with long worst waits
-  adaptive,  // barging until the head of the line has waited GateOptions::max_barge, then straight to the
-             // head; and a thread looks for some 40 us before it lines up
-};
 
 namespace detail {
 
@@ -62,32 +53,32 @@ struct Inbox;
 //  30      quiet
 //  29..0   room + 2^28
 namespace word {
-inline constexpr std::uint64_t released_one = std::uint64_t{1} << 32;
-inline constexpr std::uint64_t quiet = std::uint64_t{1} << 30;
-inline constexpr std::uint64_t bias = std::uint64_t{1} << 28;
-inline constexpr std::uint32_t max_limit = (std::uint32_t{1} << 28) - 1;
+inline constexpr std::uint64_t kReleasedOne = std::uint64_t{1} << 32;
+inline constexpr std::uint64_t kQuiet = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kBias = std::uint64_t{1} << 28;
+inline constexpr std::uint32_t kMaxLimit = (std::uint32_t{1} << 28) - 1;
 
 constexpr std::uint32_t released(std::uint64_t w) { return static_cast<std::uint32_t>(w >> 32); }
 constexpr std::int64_t room(std::uint64_t w) {
-  return static_cast<std::int64_t>(w & (quiet - 1)) - static_cast<std::int64_t>(bias);
+  return static_cast<std::int64_t>(w & (kQuiet - 1)) - static_cast<std::int64_t>(kBias);
 }
-// What a change of the word means for "no unit is available": 1, it begins; -1, it ends; 0, it is as it
-// was. The reserve is not counted as available: it is for critical calls only.
+// How a change of the word affects "no unit is available": 1 if that begins, -1 if it ends, 0 if nothing changes. The
+// reserve does not count as available, because it is for critical calls only.
 constexpr int turned_full(std::uint64_t before, std::uint64_t after) {
   return int{room(after) <= 0} - int{room(before) <= 0};
 }
 }  // namespace word
 
-// Calls in line by tier, in one word, so that "the line is full and holds nobody I may evict" is one load.
+// Calls in line by tier (priority), in one word, so that one load tells whether the line is full and has no call to evict.
 namespace line {
-inline constexpr unsigned bits = 21;
-inline constexpr std::uint32_t max_queue = (std::uint32_t{1} << bits) - 1;
+inline constexpr unsigned kBits = 21;
+inline constexpr std::uint32_t kMaxQueue = (std::uint32_t{1} << kBits) - 1;
 
 constexpr std::uint64_t one(Priority tier) {
-  return std::uint64_t{1} << (bits * static_cast<unsigned>(tier));
+  return std::uint64_t{1} << (kBits * static_cast<unsigned>(tier));
 }
 constexpr std::uint32_t count(std::uint64_t l, std::size_t tier) {
-  return static_cast<std::uint32_t>(l >> (bits * tier)) & max_queue;
+  return static_cast<std::uint32_t>(l >> (kBits * tier)) & kMaxQueue;
 }
 constexpr std::uint32_t total(std::uint64_t l) { return count(l, 0) + count(l, 1) + count(l, 2); }
 constexpr std::uint32_t below(std::uint64_t l, Priority tier) {
@@ -97,17 +88,17 @@ constexpr std::uint32_t below(std::uint64_t l, Priority tier) {
 }
 }  // namespace line
 
-// What became of a call. The reasons keep their numbers.
+// The decision about a call. Values below `pending` are Reasons.
 enum class Verdict : std::uint8_t { pending = 254, admitted = 255 };
 constexpr Verdict rejected(Reason reason) { return static_cast<Verdict>(reason); }
 constexpr Reason reason_of(Verdict verdict) { return static_cast<Reason>(verdict); }
 
-// One call in line. It lives in the caller's frame: a stack, a coroutine frame, an operation object. Exactly one
-// cache line, for those who can align it: whoever hands a unit over fetches it from the waiter's core.
+// One call in line. It is stored by the caller: on a stack, in a coroutine frame, in an operation object. It is one cache
+// line if it is aligned, so that a hand-off fetches one line from the waiter's core.
 template <class P>
 struct Waiter {
-  // What a thread parks on.
-  static constexpr std::uint32_t sleeping = 0, poked = 1, done = 2;
+  // The values of `signal`, on which a thread parks.
+  static constexpr std::uint32_t kSleeping = 0, kPoked = 1, kDone = 2;
 
   Waiter() = default;
   Waiter(const Waiter&) = delete;
@@ -115,16 +106,16 @@ struct Waiter {
 
   std::uint32_t cost = 1;
   Priority tier = Priority::normal;
-  bool is_thread = true;  // parks; else `complete` is called when it is decided
-  // Guarded by the turnstile's lock until published, the owner's afterwards.
+  bool is_thread = true;  // a parked thread; false: `complete` is called when the waiter is decided
+  // Guarded by the turnstile's lock until published, used by the owner afterwards.
   typename P::template Var<Verdict> verdict{Verdict::pending};
   typename P::template Var<bool> queued{false};
   void (*complete)(Waiter&) noexcept = nullptr;
   std::uint64_t flow = 0;  // see FlowQueues
-  std::int64_t since = 0;  // ns, when it joined the line; used by Fairness::adaptive
+  std::int64_t since = 0;  // ns, when it joined the line
 
-  // Guarded as above. The numbers when it was decided; `limit` and `max_queue` take the place of `since`, which nobody
-  // needs by then.
+  // Guarded as above. The numbers at the decision. limit() and max_queue() reuse `since`, which is not needed any more.
+  // Before the decision, `waiting` is the ticket of FlowQueues.
   std::uint32_t in_flight = 0, waiting = 0;
   void set_shape(std::uint32_t limit, std::uint32_t max_queue) {
     since = static_cast<std::int64_t>(std::uint64_t{limit} << 32 | max_queue);
@@ -134,47 +125,26 @@ struct Waiter {
   Waiter* next = nullptr;
   Waiter* prev = nullptr;
 
-  typename P::template Atomic<std::uint32_t> signal{sleeping};
-  std::uint16_t queue = 0;                                    // of FlowQueues
-  typename P::template Var<Verdict> early{Verdict::pending};  // withdrawn before it had joined the line
+  typename P::template Atomic<std::uint32_t> signal{kSleeping};
+  std::uint16_t queue = 0;  // in FlowQueues
+  typename P::template Var<Verdict> early{
+      Verdict::pending};  // set if it was withdrawn before it joined the line
 };
 
-// Waiters decided under the lock and still to be told, in order; and the one to be woken for a try.
+// Waiters that were decided under the lock and have to be published, in order; and the waiter to poke. The functions are
+// in src/gate/wakes.h.
 template <class P>
 struct Wakes {
   Waiter<P>* first = nullptr;
   Waiter<P>* last = nullptr;
   typename P::template Atomic<std::uint32_t>* poke = nullptr;
-  void* idle = nullptr;  // drains that are over, see Turnstile::Drain
+  void* idle = nullptr;  // a list of Turnstile::Drain that are over
+  bool more = false;     // go_on() has to serve the rest of the line
 
-  void push_front(Waiter<P>& w) {
-    w.next = first;
-    first = &w;
-    if (!last) last = &w;
-  }
-  void push(Waiter<P>& w) {
-    w.next = nullptr;
-    (last ? last->next : first) = &w;
-    last = &w;
-  }
-  bool remove(Waiter<P>& w) {
-    Waiter<P>* before = nullptr;
-    for (Waiter<P>* i = first; i; before = i, i = i->next) {
-      if (i != &w) continue;
-      (before ? before->next : first) = w.next;
-      if (last == &w) last = before;
-      return true;
-    }
-    return false;
-  }
-  Waiter<P>* pop() {
-    Waiter<P>* w = first;
-    if (w) {
-      first = w->next;
-      if (!first) last = nullptr;
-    }
-    return w;
-  }
+  void push_front(Waiter<P>& w);
+  void push(Waiter<P>& w);
+  bool remove(Waiter<P>& w);
+  Waiter<P>* pop();  // null: empty
 };
 
 template <class P>
@@ -183,11 +153,11 @@ class Turnstile {
   using Waiter = detail::Waiter<P>;
   using Wakes = detail::Wakes<P>;
 
-  static constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
   struct Setup {
     std::uint32_t limit, reserve, max_queue;
-    std::uint32_t queue_reserve = 0;  // places in line only critical calls may take
+    std::uint32_t queue_reserve = 0;  // places in line for critical calls only
     Fairness fairness = Fairness::fifo;
     std::int64_t max_barge_ns = 500'000;
     bool observed = false;
@@ -197,62 +167,53 @@ class Turnstile {
   Turnstile(const Turnstile&) = delete;
   Turnstile& operator=(const Turnstile&) = delete;
 
-  // Takes one unit if that is all there is to it: there is room, nobody needs the slow path, nothing is to be
-  // noted. Never waits, never writes when it fails.
+  // Takes one unit if there is room, quiet is set and note_pass() is not due. Never waits; writes nothing if it fails.
   [[gnu::always_inline]] bool pass() noexcept {
     std::uint64_t w = guess(1);
-    // Here, and not behind the exchange: what stands between it and the release's addition delays that.
+    // Loaded before the exchange: a load after it would delay the addition of the release.
     const std::uint64_t quarter = quarter_.load(std::memory_order_relaxed);
     while (open_for(1, w) && w >> 62 == quarter) {
       if (take_units(1, w)) return true;
     }
     return false;
   }
-  // The same for `cost` units and whatever is to be noted.
-  // noted: yes, and call note_pass(). filled: that too, and no unit is available any more.
+  // Takes `cost` units, also if note_pass() is due.
+  // noted: taken, call note_pass(). filled: as noted, and no unit is available any more.
   enum class Pass : std::uint8_t { no, yes, noted, filled };
   [[gnu::always_inline]] Pass try_pass(std::uint32_t cost) noexcept {
-    std::uint64_t seen = 0;
-    return try_pass(cost, seen);
-  }
-  // `seen`: the word as it was.
-  [[gnu::always_inline]] Pass try_pass(std::uint32_t cost, std::uint64_t& seen) noexcept {
     std::uint64_t w = guess(cost);
     while (open_for(cost, w)) {
       if (!take_units(cost, w)) continue;
-      seen = w;
       return (w >> 62) == quarter_.load(std::memory_order_relaxed) ? Pass::yes
              : open_for(1, w - cost)                               ? Pass::noted
                                                                    : Pass::filled;
     }
     return Pass::no;
   }
-  // Keeps the 64-bit count of releases: at least once in 2^30 of them somebody passes by here.
+  // Maintains the 64-bit count of releases; has to run at least once in 2^30 releases.
   void note_pass() noexcept;
   bool needs_note(std::uint64_t seen) const noexcept {
     return seen >> 62 != (anchor_.load(std::memory_order_relaxed) >> 30 & 3);
   }
-  // Something wants to know of every admission and release (hooks, holders, sampling): every pass is noted.
+  // Hooks, holders or sampling need every admission and release: every pass is noted.
   bool observed() const noexcept { return observed_; }
-  // A word in the line of the hot one, for somebody who changes it right after each admission and right before each
-  // release (ResourcePool: its idle things). Anywhere else it would be two more transfers between cores per call.
-  std::atomic<std::uint64_t>& beside() noexcept { return beside_; }
-  // What is taken and given back by the functions below is measured here, at the time that they are
-  // given. What try_pass() takes is for its caller to measure. Before the first call, and only if
-  // `observed`.
+  // A word in the cache line of the hot one, for an owner that changes it after each admission and before each release
+  // (ResourcePool: its stack of idle resources). In another line it would cost two more transfers between cores per call.
+  std::atomic<std::uint64_t>& companion_word() noexcept { return companion_word_; }
+  // The functions below report to the meter what they take and give back. Callers of try_pass() report it themselves.
+  // Call this before the first call, and only if `observed`.
   void measure_with(Meter& meter) noexcept { meter_ = &meter; }
   void be_fair_with(FlowQueues<P>& flows) noexcept { flows_ = &flows; }  // before the first call
 
-  // Gives `cost` units back. False: somebody may be waiting for them, call after_release().
-  [[nodiscard]] bool give_back(std::uint32_t cost) noexcept { return put_back(cost) & word::quiet; }
-  // The same, and at `now` for the meter; of `units` of them it does not know yet.
+  // Gives `cost` units back. False: a call may wait for them, call after_release().
+  [[nodiscard]] bool give_back(std::uint32_t cost) noexcept { return put_back(cost) & word::kQuiet; }
+  // Also reports `units` of them to the meter; the others were reported before.
   [[nodiscard]] bool give_back(std::uint32_t cost, std::uint32_t units, std::int64_t now) noexcept;
-  // Only if there is no more to it than the addition: nobody waits, and units were available before.
-  // Nothing of the turnstile is touched afterwards.
+  // Gives them back only if no call waits and units were available before. Does not access the turnstile afterwards.
   [[nodiscard, gnu::always_inline]] bool give_back_quietly(std::uint32_t cost) noexcept {
     std::uint64_t w = word_.load(std::memory_order_relaxed);
     while (open_for(1, w)) {
-      const std::uint64_t after = w + word::released_one + cost;
+      const std::uint64_t after = w + word::kReleasedOne + cost;
       // release: as in give_back()
       if (!word_.compare_exchange_weak(w, after, std::memory_order_release, std::memory_order_relaxed))
         continue;
@@ -262,96 +223,129 @@ class Turnstile {
     return false;
   }
   void after_release(std::int64_t now, Wakes& wakes) noexcept;
-  // To be called just before it: the thread at the head of the line will probably be given these units, and to wake
-  // it takes a hundred times longer than to do so. It is woken first, and comes when that is done. Not if observed().
+  // Call it just before after_release(), unless observed(). It wakes the thread at the head of the line: waking takes a
+  // hundred times longer than the hand-off, which finishes while the thread wakes up.
   void rouse() const noexcept;
 
-  // A call that try_pass turned away: admits it after all, rejects it, or (verdict `pending`) leaves
-  // it in line.
+  // For a permit that changes what it holds; defined in src/gate/settling.h.
+  // Gives back `from` - `to` units, above 0. False: somebody may be waiting for them, call after_lower().
+  [[nodiscard]] bool lower(std::uint32_t from, std::uint32_t to, std::int64_t now) noexcept;
+  void after_lower(std::int64_t now, Wakes& wakes) noexcept;
+  // Takes `units` more for a permit that holds `held`, if there is room and nobody of `tier` or above is in line.
+  enum class Raise : std::uint8_t { done, no_room, behind };
+  Raise raise(Priority tier, std::uint32_t held, std::uint32_t units, std::int64_t now) noexcept;
+  void fill_empty() noexcept;  // a permit that held nothing has got units by another way than raise()
+  // The release of a permit that holds nothing; as give_back(). The caller keeps the turnstile until it returns.
+  [[nodiscard]] bool give_back_empty() noexcept;
+
+  // For a call that try_pass() did not admit: admits it, rejects it, or (verdict `pending`) leaves it in line.
   struct Terms {
-    bool may_queue = false;      // else concurrency_limit instead of a place in line
-    bool may_wait = false;       // else timeout instead of a place in line
-    std::int64_t time_left = 0;  // ns to the deadline, if mean_hold is given
+    bool may_queue = false;      // false: reject with concurrency_limit instead
+    bool may_wait = false;       // false: reject with timeout instead
+    std::int64_t time_left = 0;  // ns to the deadline; used if mean_hold is set
     std::int64_t mean_hold = 0;  // ns; 0: do not predict
   };
   Verdict enter(Waiter& w, const Terms& terms, std::int64_t now, Wakes& wakes) noexcept;
-  // The same verdict without a lock where one look suffices: full, and it may not queue; or the line is full.
+  // Serves the rest of the line in batches. Call it after the functions for groups below, without their lock; all other
+  // functions call it themselves.
+  void go_on(std::int64_t now, Wakes& wakes) noexcept;
+  // The verdict of enter() without the lock, in simple cases: the gate is full and the call may not queue, or the line is
+  // full.
   struct Look {
-    Verdict verdict;  // `pending`: it takes more than a look, call enter()
+    Verdict verdict;  // `pending`: not a simple case, call enter()
     std::uint32_t in_flight, limit, waiting, max_queue;
   };
   Look look(Priority tier, std::uint32_t cost, bool may_queue) const noexcept;
 
-  // Parks the calling thread until `w` is decided or `until` (ns) comes; then it leaves the line with
-  // `timeout`. park(signal, value, until) parks while signal == value; tell(wakes) publishes. True: this
-  // thread decided it itself (it left, or was woken and took the units); false: somebody else did.
+  // Parks the calling thread until `w` is decided; at `until` (ns) it leaves the line with `timeout`.
+  // park(signal, value, until) parks while signal == value; tell(wakes) publishes. True: this thread decided `w` (it left,
+  // or was woken and took the units); false: another thread did.
   template <class Now, class Park, class Tell>
   bool wait(Waiter& w, std::int64_t until, Now&& now, Park&& park, Tell&& tell) noexcept;
 
-  // Takes `w` out of the line with `reason`. False: it has been decided already (its owner is being told), or
-  // has not joined yet (enter() will reject it with `reason`).
+  // Takes `w` out of the line with `reason`. False: it is decided already, or has not joined the line yet (enter() will
+  // reject it with `reason`).
   bool withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& wakes) noexcept;
 
-  // Tells the owner of a decided waiter. The waiter may be gone when this returns.
+  // Tells the owner of a decided waiter. The waiter may be destroyed when this returns.
   static void publish(Waiter& w) noexcept;
-  static void finish(Wakes& wakes) noexcept;  // the poke and the drains of `wakes`
+  static void finish(Wakes& wakes) noexcept;  // tells the poked waiter and the drains
 
   void resize(std::uint32_t limit, std::uint32_t reserve, std::int64_t now, Wakes& wakes) noexcept;
   void resize_queue(std::uint32_t max_queue, std::uint32_t reserve) noexcept;
   bool close(Wakes& wakes) noexcept;  // true: this call closed it
 
-  // For the queue of a pool; defined in src/gate/posting.h. Those who come and those who serve have a lock
-  // each, and meet only when the latter have run out.
+  // In a full line, an arrival evicts the oldest waiter of the lowest tier, its own included, instead of the newest one of
+  // a lower tier. Call it before the first call.
+  void discard_oldest() noexcept { discards_oldest_ = true; }
+  // For the queue of a pool; defined in src/gate/posting.h. Arrivals and servers have a lock each; a server takes both
+  // only when the line is empty.
   void post_to(Inbox<P>& inbox) noexcept {
     inbox_ = &inbox;
   }  // before the first call; fifo, no flows, no group
-  // Leaves `w`, of the normal tier and with a cost of 1, in line. False: not now, go the usual way.
+  // Puts `w`, of normal priority and cost 1, into the inbox. False: the inbox is closed or full, call enter().
   bool post(Waiter& w) noexcept;
-  // Gives one unit to whoever is next in line and is told by `complete`, and leaves the telling to the
-  // caller. Null: nobody, and the unit is still the caller's.
+  // Gives one unit of the caller to the next waiter in line, if its `complete` is this one; the caller tells it. Null:
+  // there is none, and the caller keeps the unit.
   Waiter* hand_on(void (*complete)(Waiter&) noexcept) noexcept;
 
   // For a member of a group, whose limit is what it is allotted now; defined in src/gate/lending.h.
-  //  M1  owed_ > 0 means that so many units in flight are above the limit and have been called back. Nobody
-  //      is admitted then, and each release takes the lock, where collect() finds what it has repaid.
-  //  M2  While watched_ is set every release takes the lock: another member waits for what becomes free here.
-  // The limit can grow up to the ceiling: what costs more is hopeless, what costs less may wait.
+  //  M1  owed_: units in flight above the limit, which have been called back. While it is not 0, no call is admitted and
+  //      each release takes the lock, where collect() finds the units that came back.
+  //  M2  While watched_ is set every release takes the lock, because another member waits for units of this one.
+  // The limit can grow up to the ceiling: a call that costs more is rejected, a call that costs less may wait.
   void set_ceiling(std::uint32_t ceiling) noexcept { ceiling_.store(ceiling, std::memory_order_relaxed); }
   struct Lack {
-    bool waits = false;       // somebody is to go first, or it is closed: more units would not help
-    std::uint32_t units = 0;  // so many more would let it in
+    bool waits = false;       // other calls are first, or the gate is closed: more units would not help
+    std::uint32_t units = 0;  // with this many more it would be admitted
   };
-  Lack try_enter(const Waiter& w, std::int64_t now) noexcept;  // no units, and not waits: it has entered
+  void set_reserve(std::uint32_t reserve, std::int64_t now) noexcept;
+  // After set_reserve() or set_ceiling(): rejects waiters that can never fit, and serves the line.
+  void refit_all(std::int64_t now, Wakes& wakes) noexcept;
+  Lack try_enter(const Waiter& w, std::int64_t now) noexcept;  // neither `units` nor `waits`: it is admitted
   void grow(std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept;
   bool grow_for(const Waiter& w, std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept;
   std::uint32_t shrink_idle(std::uint32_t most,
-                            std::int64_t now) noexcept;  // takes what is free now, the reserve excepted
+                            std::int64_t now) noexcept;  // takes units that are free now, except the reserve
   std::uint32_t call_back(std::uint32_t units,
-                          std::int64_t now) noexcept;  // limit - units; how many were free
+                          std::int64_t now) noexcept;  // lowers the limit; returns how many were free
   std::uint32_t collect(std::int64_t now) noexcept;    // called-back units that have come back since
   void watch(bool on, std::int64_t now) noexcept;
+
+  // For a gate with a scope: its limit is 0, so nothing above admits. Its owner takes the units of each call from a source
+  // that processes share, and lets the call in with them; defined in src/gate/scoped.h.
+  //  U1  Units go back to the source before they are added to the word. So a thread that clears quiet and then asks the
+  //      source finds the units of every release that saw quiet set; the other releases take the lock and settle.
+  bool quiet() const noexcept { return word_.load(std::memory_order_relaxed) & word::kQuiet; }
+  bool let_in(std::uint32_t cost, std::int64_t now) noexcept;  // false, and no effect: quiet is clear
+  void let_in_anyway(const Waiter& w, std::int64_t now) noexcept;
+  // Lets in the first call in line if `units` are enough for it; returns its cost, or 0.
+  std::uint32_t let_in_first(std::uint32_t units, std::int64_t now, Wakes& wakes) noexcept;
+
   struct Hunger {
-    std::uint32_t head = 0;  // units the first in line lacks
-    std::uint32_t line = 0;  // units the whole line lacks, or nearly
+    std::uint32_t head = 0;  // units that the first in line lacks
+    std::uint32_t line = 0;  // units that the whole line lacks, approximately
+    std::uint32_t cost = 0;  // of the first in line; 0: the line is empty
+    Priority tier = Priority::normal;
+    std::int64_t since = 0;
   };
   Hunger hunger() const noexcept;
   std::uint32_t ceiling() const noexcept { return ceiling_.load(std::memory_order_relaxed); }
 
-  // One thread waiting for the turnstile to be idle: nothing in flight, nobody in line.
+  // One thread that waits until the turnstile is idle: no units in flight, no call in line.
   struct Drain {
     Drain* next = nullptr;
-    typename P::template Atomic<std::uint32_t> signal{Waiter::sleeping};
+    typename P::template Atomic<std::uint32_t> signal{Waiter::kSleeping};
   };
-  bool join_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept;  // false: idle already
+  bool join_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept;  // false: it is idle already
   bool leave_drain(Drain& drain, std::int64_t now,
-                   Wakes& wakes) noexcept;  // false: it was over, and is published
-  // Drains found to be over but not told yet (told.idle) wait on if it is no longer idle: a release hook may
-  // take the units again.
+                   Wakes& wakes) noexcept;  // false: the drain is over and is being published
+  // Makes drains that are over but not published (told.idle) wait again if the turnstile is no longer idle: a release
+  // hook may have taken units.
   void keep_drains(Wakes& told, std::int64_t now, Wakes& wakes) noexcept;
 
-  // Costs above 1 and failed calls change numbers beside the word. Those who do so stand between begin()
-  // and end(), and a reader that finds nobody between them has read one consistent instant. It also holds
-  // the destructor off.
+  // Costs above 1 and failed calls change numbers beside the word, between begin() and end(). A reader that finds no open
+  // section has read the numbers of one instant.
   void begin() noexcept { begun_.fetch_add(1, std::memory_order_acq_rel); }
   void end() noexcept { ended_.fetch_add(1, std::memory_order_release); }
   std::uint32_t open_sections() const noexcept {
@@ -365,7 +359,7 @@ class Turnstile {
     std::uint32_t in_flight, permits, limit, max_queue;
     std::uint64_t line, released, failed;
     bool closed, underflow;
-    bool torn;  // somebody stood between begin() and end() all the while: the numbers may not match
+    bool torn;  // a section was open at every try: the numbers may not match
   };
   Numbers read() const noexcept;
 
@@ -383,11 +377,11 @@ class Turnstile {
   };
 
   static constexpr bool open_for(std::uint32_t cost, std::uint64_t w) noexcept {
-    return (w & (word::released_one - 1)) >= word::quiet + word::bias + cost;
+    return (w & (word::kReleasedOne - 1)) >= word::kQuiet + word::kBias + cost;
   }
-  // The word is mostly as this thread left it: to guess it, and have the exchange tell if not, saves the wait for a
-  // load. Where others change it all the time a wrong guess costs more than that, so after one this thread looks,
-  // until it finds the word as it left it.
+  // The word is mostly as this thread left it. Guessing it saves the wait for a load; the exchange corrects a wrong guess.
+  // If other threads change the word all the time, a wrong guess costs more than a load. So after a wrong guess this
+  // thread loads the word until it finds it unchanged.
   [[gnu::always_inline]] std::uint64_t guess(std::uint32_t cost) const noexcept {
     std::uint64_t w = P::recall(this);
     if (!open_for(cost, w)) [[unlikely]] {
@@ -396,51 +390,65 @@ class Turnstile {
     }
     return w;
   }
-  // False: the word was another, and `w` is it now.
+  // False: the word was different; `w` is updated.
   [[gnu::always_inline]] bool take_units(std::uint32_t cost, std::uint64_t& w) noexcept {
-    // acquire: what the call that gave these units back has written is visible to the one that takes them.
-    // release: whoever reads this word sees the begin() before it.
+    // acquire: this call sees what the call that gave the units back has written.
+    // release: a reader of this word sees the begin() before it.
     if (word_.compare_exchange_weak(w, w - cost, std::memory_order_acq_rel, std::memory_order_relaxed))
       return true;
     P::doubt();
     return false;
   }
   bool loose() const noexcept { return fairness_ != Fairness::fifo; }
-  Waiter* head() const noexcept;
+  Waiter* head() const noexcept BULKHEAD_REQUIRES(mutex_);
   bool starved(const Waiter* w, std::int64_t now) const noexcept;
   bool fits(const Waiter& w) const noexcept;
   void linger(const Waiter& w) const noexcept;
   template <class Now, class Tell>
   bool try_again(Waiter& w, std::uint32_t signal, Now& now, Tell& tell) noexcept;
-  [[gnu::always_inline]] std::uint64_t put_back(std::uint32_t cost) noexcept {  // gives the word as it was
-    const std::uint64_t w = word_.fetch_add(word::released_one + cost, std::memory_order_release);
-    P::remember(this, w + word::released_one + cost);
+  [[gnu::always_inline]] std::uint64_t put_back(
+      std::uint32_t cost) noexcept {  // returns the word before the addition
+    const std::uint64_t w = word_.fetch_add(word::kReleasedOne + cost, std::memory_order_release);
+    P::remember(this, w + word::kReleasedOne + cost);
     return w;
   }
-  bool take(const Waiter& w, std::int64_t now) noexcept;
+  bool take(const Waiter& w, std::int64_t now) noexcept BULKHEAD_REQUIRES(mutex_);
+  bool raise_quietly(std::uint32_t units, std::int64_t now) noexcept;
   bool hopeless(const Waiter& w) const noexcept;
   bool line_is_full(std::uint64_t l, std::uint32_t max, Priority tier) const noexcept;
-  void push(Waiter& w) noexcept;
-  void unlink(Waiter& w, bool served) noexcept;
-  template <class F>
-  void each_waiter(F&& f) const noexcept;
-  void leave(Waiter& w) noexcept;
-  bool admit(Waiter& w, std::int64_t now) noexcept;
-  void decide(Waiter& w, Verdict verdict) noexcept;
-  void serve(std::int64_t now, Wakes& wakes) noexcept;
-  void set_quiet(bool quiet) noexcept;
-  bool settle_quiet(std::int64_t now) noexcept;
-  void attend(std::int64_t now, Wakes& wakes) noexcept;
-  void check_idle(Wakes& wakes) noexcept;
-  void shift(std::int64_t by, std::int64_t now) noexcept;
-  void move_limit(std::int64_t by, std::int64_t now) noexcept;
-  std::uint32_t repaid() noexcept;
-  bool idle() const noexcept;
-  Waiter* next() noexcept;
-  void take_posts() noexcept;
-  void allow_posts() noexcept;
+  // How many calls in line a call of this tier may evict.
+  std::uint32_t evictable(std::uint64_t l, Priority tier) const noexcept {
+    return line::below(l, tier) + (discards_oldest_ ? line::count(l, static_cast<std::size_t>(tier)) : 0);
+  }
+  void push(Waiter& w) noexcept BULKHEAD_REQUIRES(mutex_);
+  void unlink(Waiter& w, bool served) noexcept BULKHEAD_REQUIRES(mutex_);
+  std::uint32_t lists() const noexcept BULKHEAD_REQUIRES(mutex_);
+  Waiter* first_of(std::uint32_t list) const noexcept BULKHEAD_REQUIRES(mutex_);
+  Verdict join(Waiter& w, const Terms& terms, std::int64_t now, Wakes& wakes) noexcept
+      BULKHEAD_REQUIRES(mutex_);
+  void reshape(std::uint32_t limit, std::uint32_t reserve, std::int64_t now) noexcept
+      BULKHEAD_REQUIRES(mutex_);
+  void start_scan() noexcept BULKHEAD_REQUIRES(mutex_);
+  bool refit(std::int64_t now, Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
+  bool reject_all(Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
+  void leave(Waiter& w) noexcept BULKHEAD_REQUIRES(mutex_);
+  bool admit(Waiter& w, std::int64_t now) noexcept BULKHEAD_REQUIRES(mutex_);
+  void decide(Waiter& w, Verdict verdict) noexcept BULKHEAD_REQUIRES(mutex_);
+  Verdict reject(Waiter& w, Reason reason) noexcept BULKHEAD_REQUIRES(mutex_);
+  void serve(std::int64_t now, Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
+  void set_quiet(bool quiet) noexcept BULKHEAD_REQUIRES(mutex_);
+  bool settle_quiet(std::int64_t now) noexcept BULKHEAD_REQUIRES(mutex_);
+  void attend(std::int64_t now, Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
+  void check_idle(Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
+  void shift(std::int64_t by, std::int64_t now) noexcept BULKHEAD_REQUIRES(mutex_);
+  void move_limit(std::int64_t by, std::int64_t now) noexcept BULKHEAD_REQUIRES(mutex_);
+  std::uint32_t repaid() noexcept BULKHEAD_REQUIRES(mutex_);
+  bool idle() const noexcept BULKHEAD_REQUIRES(mutex_);
+  Waiter* next() noexcept BULKHEAD_REQUIRES(mutex_);
+  void take_posts() noexcept BULKHEAD_REQUIRES(mutex_);
+  void allow_posts() noexcept BULKHEAD_REQUIRES(mutex_);
   std::uint64_t in_line() const noexcept;  // not under the lock
-  // What a resize changes, one after the other.
+  // The numbers that a resize changes one after the other.
   struct Shape {
     std::uint64_t word;
     std::uint32_t limit, reserve;
@@ -450,20 +458,19 @@ class Turnstile {
     }
   };
   Shape shape_under_lock() const noexcept;
-  Shape shape() const noexcept;  // of one instant; not under the lock
-  Shape shape_in_the_end() const noexcept;
-  void note(std::uint64_t w) noexcept;
+  Shape shape() const noexcept;  // the numbers of one instant; not under the lock
+  Shape shape_with_retries() const noexcept;
+  void note(std::uint64_t w) noexcept BULKHEAD_REQUIRES(mutex_);
 
-  // The hot line: written by every admission and release, and holding nothing that others must read or write.
+  // The hot cache line: every admission and release writes it, so it holds nothing that other threads need.
   alignas(64) typename P::template Atomic<std::uint64_t> word_;
-  std::atomic<std::uint64_t> beside_{0};  // see beside()
-  // What the thread at the head of the line parks on, if there is one and one unit would do; not for a member of a
-  // group, whose unit may be wanted elsewhere. A cache of head(), and an address only: by now it may have left.
+  std::atomic<std::uint64_t> companion_word_{0};  // see companion_word()
+  // The signal of the thread at the head of the line, if it needs one unit; null for a member of a group, whose unit may
+  // go to another member. It is a cache of head() and only an address: the waiter may have left.
   typename P::template Atomic<typename P::template Atomic<std::uint32_t>*> sleeper_{nullptr};
 
-  // Read by all, written seldom.
-  // The top two bits of `released` when it was last noted; 4, which they never are, if every pass is
-  // to be noted.
+  // Read by all calls, written rarely.
+  // The top two bits of `released` when it was last noted; 4, which never matches, if every pass has to be noted.
   alignas(64) typename P::template Atomic<std::uint64_t> quarter_;
   typename P::template Atomic<std::uint32_t> limit_;
   typename P::template Atomic<std::uint32_t> reserve_;
@@ -477,24 +484,34 @@ class Turnstile {
   typename P::template Atomic<std::uint64_t> anchor_{0};  // `released` in 64 bits, at most 2^30 releases ago
   typename P::template Atomic<std::uint32_t> begun_{0};
   typename P::template Atomic<std::uint32_t> ended_{0};
-  typename P::template Atomic<std::int64_t> heavy_{0};  // sum of (cost - 1) over permits in flight
+  typename P::template Atomic<std::int64_t> heavy_{0};  // the sum of (cost - 1) of all permits in flight
   typename P::template Atomic<std::uint64_t> failed_{0};
-
-  // Guarded by mutex_; line_ is also read without it.
-  alignas(64) mutable typename P::Mutex mutex_;
-  typename P::template Atomic<std::uint64_t> line_{0};
-  List tiers_[kPriorities];  // the line, unless it is in `flows_`
-  FlowQueues<P>* flows_ = nullptr;
-  Waiter* poked_ = nullptr;
-  Drain* drains_ = nullptr;
-  bool quiet_ = true;                // mirrors the bit of the word
-  bool watched_ = false;             // see M2
-  std::uint32_t owed_ = 0;           // see M1
-  std::uint32_t slow_releases_ = 0;  // see D1; minus `released` of the word while quiet is clear
-  bool inbox_open_ = false;
-  std::uint32_t granted_ = 0;  // places of the inbox when it was opened
-  Inbox<P>* inbox_ = nullptr;  // of a pool
+  typename P::template Atomic<std::uint32_t> empty_{0};  // see E1
   const std::int64_t max_barge_ns_;
+
+  // line_ is written under mutex_. flows_, inbox_ and discards_oldest_ are set before the first call.
+  alignas(64) mutable typename P::Mutex mutex_;
+  std::uint32_t slow_releases_ BULKHEAD_GUARDED_BY(mutex_) =
+      0;  // D1; while quiet is clear, `released` of the word has to be added
+  typename P::template Atomic<std::uint64_t> line_{0};
+  List tiers_[kPriorities] BULKHEAD_GUARDED_BY(mutex_);  // the line, unless flows_ is set
+  FlowQueues<P>* flows_ BULKHEAD_PT_GUARDED_BY(mutex_) = nullptr;
+  Waiter* poked_ BULKHEAD_GUARDED_BY(mutex_) = nullptr;
+  Drain* drains_ BULKHEAD_GUARDED_BY(mutex_) = nullptr;
+  bool quiet_ BULKHEAD_GUARDED_BY(mutex_) = true;       // a copy of the bit of the word
+  bool watched_ BULKHEAD_GUARDED_BY(mutex_) = false;    // see M2
+  std::uint32_t owed_ BULKHEAD_GUARDED_BY(mutex_) = 0;  // see M1
+  // The progress of a resize that looks for waiters that can never fit: the next waiter, and the list after its list.
+  // heaviest_: when the scan is over, no waiter costs more.
+  Waiter* scan_ BULKHEAD_GUARDED_BY(mutex_) = nullptr;
+  std::uint32_t scan_list_ BULKHEAD_GUARDED_BY(mutex_) = ~std::uint32_t{0};
+  std::uint32_t heaviest_ BULKHEAD_GUARDED_BY(mutex_) = 0;
+  bool discards_oldest_ = false;
+  bool serving_ BULKHEAD_GUARDED_BY(mutex_) =
+      false;  // a thread has unlocked between two batches and will serve the rest
+  bool inbox_open_ BULKHEAD_GUARDED_BY(mutex_) = false;
+  std::uint32_t granted_ BULKHEAD_GUARDED_BY(mutex_) = 0;  // the places of the inbox when it was opened
+  Inbox<P>* inbox_ = nullptr;                              // of a pool
 };
 
 }  // namespace detail

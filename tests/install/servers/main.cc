@@ -1,7 +1,7 @@
 // Three servers as a stranger uses them, and the clock that comes with Asio: each is made, listens, and ends.
 #include <bulkhead/adapters/asio/asio_clock.h>
 #include <bulkhead/adapters/beast/server.h>
-#include <bulkhead/adapters/control/server.h>
+#include <bulkhead/control/server.h>
 
 #include <boost/asio/io_context.hpp>
 #include <cstdio>

@@ -1,0 +1,299 @@
+// Who calls and what: trusted peers, tenants, routers, health checks, TLS, metrics, wrong settings.
+#include <gmock/gmock.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "echo_test.h"
+
+namespace bulkhead::grpc::tests {
+namespace {
+
+using namespace std::chrono_literals;
+using ::grpc::ClientContext;
+using ::grpc::Status;
+using ::grpc::StatusCode;
+using ::testing::HasSubstr;
+
+Status call(Echo::Stub& stub, const std::vector<std::pair<std::string, std::string>>& metadata = {},
+            const std::string& text = "a", std::string* reason = nullptr) {
+  ClientContext context;
+  for (const auto& [key, value] : metadata) context.AddMetadata(key, value);
+  Reply reply;
+  Status status = stub.Unary(&context, ask(text), &reply);
+  const auto found = context.GetServerTrailingMetadata().find("bulkhead-reason");
+  if (reason && found != context.GetServerTrailingMetadata().end())
+    reason->assign(found->second.data(), found->second.size());
+  return status;
+}
+
+struct Holding {
+  explicit Holding(World& world) : stub(world.stub()), thread([this] { call(*stub, {}, "hold"); }) {}
+  ~Holding() { thread.join(); }
+  std::unique_ptr<Echo::Stub> stub;
+  std::thread thread;
+};
+
+TEST(GrpcPeers, OnlyTrustedPeersMayRaiseThePriority) {
+  for (const bool trusted : {false, true}) {
+    ServerGuardOptions guard;
+    if (trusted) guard.trusted_peers = {"127.0.0.0/8"};
+    World world({.bulkhead = {.max_concurrent = 2, .critical_reserve = 0.5}, .guard = std::move(guard)});
+    {
+      const Holding holding(world);
+      EXPECT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+      const auto stub = world.stub();
+      EXPECT_EQ(call(*stub).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+      EXPECT_EQ(call(*stub, {{"priority", "u=0"}}).ok(), trusted);
+      world.stage.let_go();
+    }
+  }
+}
+
+TEST(GrpcPeers, ATrustedPeersTenantHasABulkheadOfItsOwn) {
+  World world(
+      {.guard = {
+           .methods = {{.name = "/", .bulkhead = "echo"}},
+           .router = [](const Arrival& arrival) -> std::optional<Method> {
+             if (arrival.metadata("x-tenant-id").empty()) return std::nullopt;
+             return Method{.tenants = "customers"};
+           },
+           .trusts = [](const ::grpc::ServerContextBase& c) { return c.peer().starts_with("ipv4:"); }}});
+  world.registry.define_tenants({.name = "customers", .each = {.max_concurrent = 1}, .max_tenants = 10});
+  const auto stub = world.stub();
+  EXPECT_TRUE(call(*stub).ok());
+  EXPECT_TRUE(call(*stub, {{"x-tenant-id", "acme"}}).ok());
+  EXPECT_TRUE(
+      eventually([&] { return world.registry.get("customers/acme")->snapshot().gate.released == 1; }));
+  EXPECT_EQ(world.gate().admitted, 1);
+  world.registry.remove_tenants("customers");
+  std::string reason;
+  EXPECT_EQ(call(*stub, {{"x-tenant-id", "acme"}}, "a", &reason).error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(reason, "shutdown");
+}
+
+TEST(GrpcPeers, TheTenantOfAPeerThatIsNotTrustedIsNotRead) {
+  World world({.guard = {.methods = {{.name = "/", .bulkhead = "echo", .tenants = "customers"}}}});
+  world.registry.define_tenants({.name = "customers", .each = {.max_concurrent = 1}, .max_tenants = 10});
+  const auto stub = world.stub();
+  EXPECT_TRUE(call(*stub, {{"x-tenant-id", "acme"}}).ok());
+  EXPECT_TRUE(eventually([&] { return world.gate().released == 1; }));
+  EXPECT_EQ(world.registry.find("customers/acme"), nullptr);
+}
+
+TEST(GrpcPeers, PriorityAndTenantAreReadFromTheMetadataThatIsConfigured) {
+  ServerGuardOptions guard;
+  guard.methods = {{.name = "/", .bulkhead = "echo", .tenants = "customers"}};
+  guard.trusted_peers = {"127.0.0.0/8"};
+  guard.tenant_key = "x-customer";
+  guard.priority_key = "x-urgency";
+  World world({.bulkhead = {.max_concurrent = 2, .critical_reserve = 0.5}, .guard = std::move(guard)});
+  world.registry.define_tenants({.name = "customers", .each = {.max_concurrent = 1}, .max_tenants = 10});
+  const auto stub = world.stub();
+  EXPECT_TRUE(call(*stub, {{"x-customer", "acme"}, {"x-tenant-id", "other"}}).ok());
+  EXPECT_TRUE(eventually([&] {
+    const auto acme = world.registry.find("customers/acme");
+    return acme && acme->snapshot().gate.released == 1;
+  }));
+  EXPECT_EQ(world.registry.find("customers/other"), nullptr);
+  const Holding holding(world);
+  EXPECT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+  EXPECT_FALSE(call(*stub, {{"priority", "u=0"}}).ok());
+  EXPECT_TRUE(call(*stub, {{"x-urgency", "u=0"}}).ok());
+  world.stage.let_go();
+}
+
+TEST(GrpcPeers, ARouterSeesMethodPeerAndMetadata) {
+  std::string method, peer;
+  World world({.guard = {.router = [&](const Arrival& arrival) -> std::optional<Method> {
+                 method = arrival.method;
+                 peer = arrival.peer;
+                 return Method{.bulkhead = arrival.metadata("x-batch") == "1" ? "batch" : "echo"};
+               }}});
+  world.registry.add({.options = {.name = "batch", .max_concurrent = 1}});
+  const auto stub = world.stub();
+  EXPECT_TRUE(call(*stub, {{"x-batch", "1"}}).ok());
+  EXPECT_EQ(method, "/bulkhead.testing.Echo/Unary");
+  EXPECT_THAT(peer, HasSubstr("ipv4:127.0.0.1:"));
+  EXPECT_TRUE(call(*stub).ok());
+  EXPECT_TRUE(eventually([&] { return world.gate().released == 1; }));
+  EXPECT_EQ(world.registry.get("batch")->snapshot().gate.admitted, 1);
+}
+
+TEST(GrpcPeers, TheStatusOfAReasonAndTheNameAreSettings) {
+  ServerGuardOptions guard;
+  guard.rejections.status_for.concurrency_limit = StatusCode::UNAVAILABLE;
+  guard.rejections.expose_names = http::ExposeNames::always;
+  World world({.bulkhead = {.max_concurrent = 1}, .guard = std::move(guard)});
+  const Holding holding(world);
+  EXPECT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+  const auto stub = world.stub();
+  const Status status = call(*stub);
+  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(),
+            "bulkhead \"echo\" rejected (concurrency_limit): 1/1 running, 0/0 waiting");
+  world.stage.let_go();
+}
+
+TEST(GrpcPeers, HealthChecksAreAnsweredWhileEverythingIsFull) {
+  ::grpc::EnableDefaultHealthCheckService(true);
+  World world({.bulkhead = {.max_concurrent = 1}, .guard = {.methods = {{.name = "/", .bulkhead = "echo"}}}});
+  ::grpc::EnableDefaultHealthCheckService(false);
+  const Holding holding(world);
+  EXPECT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+  ::grpc::GenericStub generic(world.channel());
+  ::grpc::CompletionQueue queue;
+  ClientContext context;
+  const ::grpc::Slice empty("");
+  const ::grpc::ByteBuffer request(&empty, 1);
+  const auto rpc = generic.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+  rpc->StartCall();
+  ::grpc::ByteBuffer reply;
+  Status status;
+  rpc->Finish(&reply, &status, this);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  world.stage.let_go();
+}
+
+TEST(GrpcPeers, ReflectionIsAnsweredWhileEverythingIsFull) {
+  ::grpc::reflection::
+      InitProtoReflectionServerBuilderPlugin();  // for this and all later servers of the process
+  World world({.bulkhead = {.max_concurrent = 1}, .guard = {.methods = {{.name = "/", .bulkhead = "echo"}}}});
+  const Holding holding(world);
+  EXPECT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+  ::grpc::GenericStub generic(world.channel());
+  ::grpc::CompletionQueue queue;
+  const auto done = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  ClientContext context;
+  const auto rpc =
+      generic.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  rpc->StartCall(this);
+  ASSERT_TRUE(done());
+  const ::grpc::Slice list_services("\x3a\x00", 2);  // field 7, an empty text
+  rpc->WriteLast(::grpc::ByteBuffer(&list_services, 1), {}, this);
+  ASSERT_TRUE(done());
+  ::grpc::ByteBuffer reply;
+  rpc->Read(&reply, this);
+  ASSERT_TRUE(done());
+  ::grpc::Slice text;
+  ASSERT_TRUE(reply.DumpToSingleSlice(&text).ok());
+  EXPECT_THAT(std::string(text.begin(), text.end()), HasSubstr("bulkhead.testing.Echo"));
+  Status status;
+  rpc->Finish(&status, this);
+  ASSERT_TRUE(done());
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  world.stage.let_go();
+}
+
+TEST(GrpcPeers, ABulkheadThatWasRemovedRejectsAndOneThatIsBackServes) {
+  World world({.bulkhead = {.max_concurrent = 4}});
+  const auto stub = world.stub();
+  EXPECT_TRUE(call(*stub).ok());
+  world.registry.remove("echo");
+  std::string reason;
+  EXPECT_EQ(call(*stub, {}, "a", &reason).error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(reason, "shutdown");
+  world.registry.add({.options = {.name = "echo", .max_concurrent = 1}});
+  EXPECT_TRUE(call(*stub).ok());
+}
+
+TEST(GrpcPeers, MetricsOfAMethodAreForPrometheus) {
+  World world({.bulkhead = {.max_concurrent = 4}});
+  const auto stub = world.stub();
+  EXPECT_TRUE(call(*stub).ok());
+  EXPECT_TRUE(eventually([&] { return world.method("Unary").in_flight == 0; }));
+  const std::string page = world.guard->metrics();
+  const std::string labels = "{grpc_method=\"/bulkhead.testing.Echo/Unary\"";
+  EXPECT_THAT(page, HasSubstr("# TYPE bulkhead_grpc_server_started_total counter\n"
+                              "bulkhead_grpc_server_started_total" +
+                              labels + "} 1\n"));
+  EXPECT_THAT(page,
+              HasSubstr("bulkhead_grpc_server_rejected_total" + labels + ",reason=\"queue_limit\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("bulkhead_grpc_server_ended_total" + labels + ",code=\"OK\"} 1\n"));
+}
+
+TEST(GrpcPeers, AGuardedServiceOnAServerWithTheInterceptorCountsEachRpcOnce) {
+  for (const Api api : {Api::wrapped, Api::wrapped_callback}) {
+    World world({.api = api, .bulkhead = {.max_concurrent = 1, .max_queue = 4}, .install_too = true});
+    const auto stub = world.stub();
+    ASSERT_TRUE(call(*stub).ok());
+    ASSERT_TRUE(eventually([&] { return world.method("Unary").ended[0] == 1; }));
+    EXPECT_EQ(world.method("Unary").started, 1u);
+    EXPECT_EQ(world.method("Unary").admitted, 1u);
+    EXPECT_EQ(world.gate().in_flight, 0u);
+  }
+}
+
+TEST(GrpcPeers, AMethodWithoutAnInstalledGuardIsRejectedAndSaysWhy) {
+  Stage stage;
+  Registry registry;
+  const ServerGuard guard(registry, {});
+  const auto service = make_echo(Api::sync, stage, guard);
+  ::grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", ::grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(service.get());
+  const auto server = builder.BuildAndStart();
+  const auto stub = Echo::NewStub(
+      ::grpc::CreateChannel("127.0.0.1:" + std::to_string(port), ::grpc::InsecureChannelCredentials()));
+  const Status status = call(*stub);
+  EXPECT_EQ(status.error_code(), StatusCode::INTERNAL);
+  EXPECT_THAT(status.error_message(), HasSubstr("ServerGuard::install(builder)"));
+  EXPECT_EQ(stage.runs, 0);
+  server->Shutdown();
+}
+
+std::string made(const std::string& file) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+TEST(GrpcPeers, RpcsOverTlsAreGuardedAlike) {
+  const std::string directory = ::testing::TempDir() + "bulkhead_grpc_" + std::to_string(::getpid());
+  const std::string command =
+      "mkdir -p " + directory + " && cd " + directory +
+      " && openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
+      "subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout key -out crt >/dev/null 2>&1";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const std::string key = made(directory + "/key"), certificate = made(directory + "/crt");
+  ASSERT_EQ(std::system(("rm -r " + directory).c_str()), 0);
+  for (const Api api : {Api::sync, Api::callback}) {
+    ::grpc::SslServerCredentialsOptions tls;
+    tls.pem_key_cert_pairs = {{key, certificate}};
+    World world(
+        {.api = api, .bulkhead = {.max_concurrent = 1}, .credentials = ::grpc::SslServerCredentials(tls)});
+    const auto credentials =
+        ::grpc::SslCredentials({.pem_root_certs = certificate, .pem_private_key = "", .pem_cert_chain = ""});
+    const auto holding = Echo::NewStub(::grpc::CreateChannel(world.address("localhost"), credentials));
+    const auto stub = Echo::NewStub(::grpc::CreateChannel(world.address("localhost"), credentials));
+    std::thread held([&] { EXPECT_TRUE(call(*holding, {}, "hold").ok()); });
+    EXPECT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+    std::string reason;
+    EXPECT_EQ(call(*stub, {}, "a", &reason).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(reason, "concurrency_limit");
+    world.stage.let_go();
+    held.join();
+    EXPECT_TRUE(eventually([&] { return world.gate().in_flight == 0; }));
+    EXPECT_TRUE(call(*stub).ok());
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead::grpc::tests

@@ -1,0 +1,153 @@
+#include "connection.h"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/write.hpp>
+#include <optional>
+#include <stdexcept>
+
+namespace bulkhead::redis {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+struct Connection::Io {
+  using Socket = asio::generic::stream_protocol::socket;
+
+  asio::io_context context;
+  Socket socket{context};
+  std::optional<asio::ssl::context> certificates;
+  std::optional<asio::ssl::stream<Socket&>> tls;
+  bool done = false;
+  error_code error;
+  std::size_t size = 0;
+
+  // For the handlers: notes the outcome of the one operation that is under way.
+  auto note() {
+    return [this](error_code e, std::size_t n = 0) {
+      done = true;
+      error = e;
+      size = n;
+    };
+  }
+
+  // Runs the operation that was started last, until its end or `until`.
+  std::size_t wait(const Address& to, const char* what, Until until) {
+    context.restart();
+    context.run_until(until);
+    if (!done) {
+      error_code ignored;
+      socket.close(ignored);
+      context.restart();
+      context.run();
+      throw std::runtime_error(to_string(to) + ": no answer in time (" + what + ")");
+    }
+    done = false;
+    if (!error) return size;
+    std::string why = error.message();
+    if (tls && ::SSL_get_verify_result(tls->native_handle()) != X509_V_OK)
+      why = std::string("its certificate is not trusted: ") +
+            ::X509_verify_cert_error_string(::SSL_get_verify_result(tls->native_handle())) +
+            " (fleet.ca_file)";
+    throw std::runtime_error(to_string(to) + ": " + why + " (" + what + ")");
+  }
+};
+
+Connection::Connection(const Address& address, const TlsOptions& tls, Until until)
+    : address_(address), io_(std::make_unique<Io>()) {
+  try {
+    if (!address.path.empty()) {
+      io_->socket.async_connect(asio::local::stream_protocol::endpoint(address.path), io_->note());
+      io_->wait(address_, "connect", until);
+    } else {
+      asio::ip::tcp::resolver names(io_->context);
+      error_code error;
+      const auto found = names.resolve(address.host, address.port, error);
+      if (error) throw std::runtime_error(to_string(address) + ": " + error.message());
+      std::string first;
+      for (const auto& entry : found) {
+        try {
+          if (io_->socket.is_open()) io_->socket.close();
+          io_->socket.async_connect(asio::generic::stream_protocol::endpoint(entry.endpoint()), io_->note());
+          io_->wait(address_, "connect", until);
+          first.clear();
+          break;
+        } catch (const std::runtime_error& failed) {
+          if (first.empty()) first = failed.what();
+        }
+      }
+      if (!first.empty()) throw std::runtime_error(first);
+      io_->socket.set_option(asio::ip::tcp::no_delay(true), error);
+    }
+    if (!tls.on) return;
+    io_->certificates.emplace(asio::ssl::context::tls_client);
+    io_->certificates->set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
+    if (tls.ca_file.empty())
+      io_->certificates->set_default_verify_paths();
+    else
+      io_->certificates->load_verify_file(tls.ca_file);
+    io_->tls.emplace(io_->socket, *io_->certificates);
+    io_->tls->set_verify_mode(asio::ssl::verify_peer);
+    io_->tls->set_verify_callback(asio::ssl::host_name_verification(address.host));
+    // As the macro SSL_set_tlsext_host_name does, but for its cast.
+    ::SSL_ctrl(io_->tls->native_handle(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+               const_cast<char*>(address.host.c_str()));
+    io_->tls->async_handshake(asio::ssl::stream_base::client, io_->note());
+    io_->wait(address_, "TLS handshake", until);
+  } catch (const boost::system::system_error& error) {
+    throw std::runtime_error(to_string(address) + ": " + error.what());
+  }
+}
+
+Connection::~Connection() = default;
+
+void Connection::read_more(Until until) {
+  const std::size_t before = input_.size();
+  input_.resize(before + 4096);
+  const auto space = asio::buffer(input_.data() + before, 4096);
+  if (io_->tls)
+    io_->tls->async_read_some(space, io_->note());
+  else
+    io_->socket.async_read_some(space, io_->note());
+  input_.resize(before + io_->wait(address_, "reply", until));
+}
+
+std::vector<Value> Connection::exchange(std::string_view commands, std::size_t count, Until until) {
+  const auto bytes = asio::buffer(commands.data(), commands.size());
+  if (io_->tls)
+    asio::async_write(*io_->tls, bytes, io_->note());
+  else
+    asio::async_write(io_->socket, bytes, io_->note());
+  io_->wait(address_, "request", until);
+  std::vector<Value> replies;
+  while (replies.size() < count) {
+    Value value;
+    std::size_t used = 0;
+    const Parsed parsed = parse(input_, value, used);
+    if (parsed == Parsed::malformed)
+      throw std::runtime_error(to_string(address_) + ": what it sent is not RESP");
+    if (parsed == Parsed::incomplete) {
+      read_more(until);
+      continue;
+    }
+    input_.erase(0, used);
+    replies.push_back(std::move(value));
+  }
+  return replies;
+}
+
+Value Connection::call(std::initializer_list<std::string_view> words, Until until) {
+  std::string command;
+  append_command(command, words);
+  Value value = std::move(exchange(command, 1, until).front());
+  if (value.is_error())
+    throw std::runtime_error(to_string(address_) + " answered " + std::string(*words.begin()) +
+                             " with: " + value.text);
+  return value;
+}
+
+}  // namespace bulkhead::redis

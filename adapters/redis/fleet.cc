@@ -1,0 +1,361 @@
+#include "fleet.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "fleet_limit.h"
+#include "store.h"
+
+namespace bulkhead::redis {
+namespace {
+
+[[noreturn]] void invalid(std::string_view bulkhead, const std::string& problem) {
+  throw std::invalid_argument("bulkhead \"" + std::string(bulkhead) + "\": " + problem);
+}
+
+shared::LeaseTimes times_of(const FleetSettings& s) noexcept {
+  return shared::LeaseTimes::from(s.lease.count(), s.grace.count());
+}
+
+StoreOptions store_options(const FleetSettings& s) {
+  StoreOptions o{.url = parse_store_url(s.store), .ca_file = s.ca_file, .prefix = s.prefix};
+  if (!s.password_file.empty()) {
+    std::ifstream file(s.password_file);
+    if (!std::getline(file, o.url.password) || o.url.password.empty())
+      throw std::invalid_argument("fleet.password_file: \"" + s.password_file +
+                                  "\" cannot be read, or is empty");
+  }
+  return o;
+}
+
+// Names the process and the machine, for people who look into the store; the rest makes it unique.
+std::string member_name() {
+  char host[64] = {};
+  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '?';
+  std::random_device random;
+  return std::string(host) + "-" + std::to_string(::getpid()) + "-" +
+         std::to_string(std::uint64_t{random()} << 32 | random());
+}
+
+}  // namespace
+
+// The thread that talks to the store for all limits of this process.
+class FleetEngine {
+ public:
+  FleetEngine(FleetSettings settings, Fleet::Report report)
+      : report_(std::move(report)), forks_((watch_forks(), forks.load())), settings_(std::move(settings)) {
+    bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (bell_ < 0) throw std::runtime_error("fleet: no eventfd");
+  }
+
+  ~FleetEngine() {
+    if (thread_.joinable()) {
+      {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+      }
+      wake();
+      thread_.join();
+    }
+    ::close(bell_);
+  }
+
+  bool forked() const noexcept { return forks_ != forks.load(); }
+
+  FleetSettings settings() const {
+    const std::lock_guard lock(mutex_);
+    return settings_;
+  }
+  void set_settings(const FleetSettings& settings) {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) settings_ = settings;
+  }
+
+  std::shared_ptr<FleetLimit> add(const UnitSources::Request& r, UnitUser& user) {
+    const std::lock_guard lock(mutex_);
+    std::random_device random;
+    shared::LeaseOptions o;
+    o.member = member_name();
+    o.times = times_of(settings_);
+    o.when_cut_off = settings_.when_cut_off;
+    o.static_for = settings_.cut_off_for.count();
+    o.max_share = settings_.max_share;
+    o.weight = settings_.weight;
+    o.tie = random();
+    o.limit = r.max_concurrent;
+    o.limit_version = settings_.version * shared::kVersionStep;
+    o.direct = settings_.mode != FleetMode::block && r.max_queue > 0;
+    auto limit = std::make_shared<FleetLimit>(std::string(r.bulkhead), std::move(o), settings_.mode,
+                                              r.max_queue > 0, user, [this] { wake(); });
+    if (!thread_.joinable()) {
+      store_ = std::make_unique<Store>(store_options(settings_));
+      thread_ = std::thread([this] { run(); });
+    }
+    limits_.push_back(limit);
+    wake();
+    return limit;
+  }
+
+  void remove(const std::shared_ptr<FleetLimit>& limit) {
+    const std::lock_guard lock(mutex_);
+    std::erase(limits_, limit);
+    leaving_.push_back(limit);
+    wake();
+  }
+
+  std::string problem() const {
+    const std::lock_guard lock(mutex_);
+    return problem_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Asked {
+    std::shared_ptr<FleetLimit> limit;
+    std::uint64_t seq;
+    bool leaves;
+  };
+
+  void wake() noexcept {
+    if (awake_.exchange(true)) return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(bell_, &one, sizeof one);
+  }
+
+  void sleep_until(std::int64_t due) noexcept {
+    const std::int64_t left = std::max<std::int64_t>(0, due - boot_now());
+    const timespec time{left / 1'000'000'000, left % 1'000'000'000};
+    pollfd wait{bell_, POLLIN, 0};
+    if (::ppoll(&wait, 1, &time, nullptr) <= 0) return;
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto got = ::read(bell_, &count, sizeof count);
+  }
+
+  void set_problem(const std::string& problem) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (problem_ == problem) return;
+      problem_ = problem;
+    }
+    if (report_ && !problem.empty()) report_("fleet: " + problem);
+  }
+
+  void run() noexcept {
+    for (;;) {
+      awake_.store(false);  // before the look at what is to be done
+      std::vector<std::shared_ptr<FleetLimit>> limits, leaving;
+      bool stop = false;
+      {
+        const std::lock_guard lock(mutex_);
+        limits = limits_;
+        leaving.swap(leaving_);
+        stop = stop_;
+      }
+      const bool needed = !limits.empty() || !leaving.empty();
+      std::int64_t due = boot_now() + 3'600'000'000'000;
+      try {
+        if (needed && !store_->connected() && boot_now() >= retry_at_) connect();
+        if (store_->connected()) ask(limits, leaving);
+      } catch (const std::exception& error) {
+        back_off(error.what());
+      }
+      // Whoever could not say that it leaves is missed after its lease.
+      if (stop) return;
+      if (store_->connected())
+        for (const auto& limit : limits) due = std::min(due, limit->due());
+      else if (needed)
+        due = retry_at_;
+      sleep_until(due);
+    }
+  }
+
+  Clock::time_point patience() const {
+    return Clock::now() + std::chrono::nanoseconds(times_of(settings_).reply_timeout);
+  }
+
+  void connect() {
+    store_->connect(patience());
+    failures_ = 0;
+    std::string warnings;
+    for (const std::string& w : store_->warnings()) warnings += (warnings.empty() ? "" : "; ") + w;
+    set_problem(warnings);
+  }
+
+  // Twice as long each time, up to half a heartbeat or a second, and differently in each process.
+  void back_off(const std::string& why) {
+    set_problem(why);
+    const double most = std::min(1e9, static_cast<double>(times_of(settings_).heartbeat) / 2);
+    const double base = std::min(most, 2e7 * std::exp2(std::min(failures_++, 10)));
+    retry_at_ =
+        boot_now() + static_cast<std::int64_t>(base * std::uniform_real_distribution<>(0.5, 1)(random_));
+  }
+
+  void ask(const std::vector<std::shared_ptr<FleetLimit>>& limits,
+           const std::vector<std::shared_ptr<FleetLimit>>& leaving) {
+    std::vector<Store::Question> questions;
+    std::vector<Asked> asked;
+    for (const auto& limit : limits)
+      if (auto r = limit->next(store_->run(), boot_now())) {
+        asked.push_back({limit, r->seq, false});
+        questions.push_back({limit->name(), std::move(*r)});
+      }
+    for (const auto& limit : leaving) {
+      auto r = limit->leave(store_->run());
+      asked.push_back({limit, r.seq, true});
+      questions.push_back({limit->name(), std::move(r)});
+    }
+    if (questions.empty()) return;
+    std::vector<Store::Answer> answers;
+    const auto sent = Clock::now();
+    try {
+      answers = store_->exchange(questions, patience());
+    } catch (...) {
+      for (const Asked& a : asked)
+        if (!a.leaves) a.limit->on_reply(a.seq, nullptr, 0);
+      throw;
+    }
+    const double took = std::chrono::duration<double>(Clock::now() - sent).count();
+    round_trip_ = round_trip_ == 0 ? took : round_trip_ + 0.1 * (took - round_trip_);
+    std::string problem;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      if (!answers[i].ok) problem = "the store answered: " + answers[i].problem;
+      if (asked[i].leaves) continue;
+      const std::string news =
+          asked[i].limit->on_reply(asked[i].seq, answers[i].ok ? &answers[i].reply : nullptr, round_trip_);
+      if (!news.empty() && report_) report_(news);
+    }
+    if (!problem.empty()) throw std::runtime_error(problem);
+  }
+
+  const Fleet::Report report_;
+  const std::uint32_t forks_;
+  int bell_ = -1;
+  std::atomic<bool> awake_{false};
+
+  mutable std::mutex mutex_;
+  FleetSettings settings_;  // not changed once there is the thread
+  std::vector<std::shared_ptr<FleetLimit>> limits_, leaving_;
+  std::string problem_;
+  bool stop_ = false;
+
+  // Of the thread.
+  std::unique_ptr<Store> store_;
+  std::int64_t retry_at_ = 0;
+  int failures_ = 0;
+  double round_trip_ = 0;
+  std::minstd_rand random_{std::random_device()()};
+
+  std::thread thread_;
+};
+
+namespace {
+
+class FleetSource final : public UnitSource {
+ public:
+  FleetSource(FleetEngine& engine, std::shared_ptr<FleetLimit> limit)
+      : engine_(engine), limit_(std::move(limit)) {}
+  ~FleetSource() override {
+    if (engine_.forked()) return;  // its locks may be held by a thread that is not here
+    limit_->mute();
+    engine_.remove(limit_);
+  }
+
+  bool take(const Head& head) noexcept override { return limit_->take(head); }
+  void give_back(std::uint32_t units) noexcept override { limit_->give_back(units); }
+  std::uint32_t in_use() const noexcept override { return limit_->in_use(); }
+  void set_head(const Head* head) noexcept override { limit_->set_head(head); }
+  std::uint32_t limit() const noexcept override { return limit_->limit(); }
+  bool resize(std::uint32_t limit) noexcept override { return !engine_.forked() && limit_->resize(limit); }
+  void mute() noexcept override {
+    if (!engine_.forked()) limit_->mute();
+  }
+  bool describe(FleetSnapshot& now) const override {
+    if (engine_.forked()) return false;
+    limit_->describe(now);
+    now.problem = engine_.problem();
+    return true;
+  }
+
+ private:
+  FleetEngine& engine_;
+  std::shared_ptr<FleetLimit> limit_;
+};
+
+}  // namespace
+
+Fleet::Fleet(FleetSettings settings, Report report) {
+  if (!settings.store.empty()) check(settings);
+  engine_ = std::make_unique<FleetEngine>(std::move(settings), std::move(report));
+}
+
+Fleet::~Fleet() {
+  if (engine_->forked()) [[maybe_unused]]
+    const auto* lost =
+        engine_.release();  // the child of a fork has not its thread, and perhaps not its locks
+}
+
+void Fleet::set_settings(const FleetSettings& settings) {
+  check(settings);
+  engine_->set_settings(settings);
+}
+
+void Fleet::check(const FleetSettings& s) {
+  const auto wrong = [](const std::string& setting, const std::string& problem) {
+    throw std::invalid_argument("fleet." + setting + ": " + problem);
+  };
+  try {
+    parse_store_url(s.store);
+  } catch (const std::invalid_argument& error) {
+    wrong("store", error.what());
+  }
+  using namespace std::chrono_literals;
+  if (s.lease < 500ms || s.lease > 10min) wrong("lease", "give 500ms to 10m");
+  if (s.grace < 0ns || s.grace > 10min) wrong("grace", "give 0s to 10m");
+  if (s.cut_off_for < 0ns) wrong("cut_off_for", "give a duration");
+  if (s.weight == 0 || s.weight > shared::kMaxWeight) wrong("weight", "give 1 to 1000");
+  if (!(s.max_share > 0 && s.max_share <= 1)) wrong("max_share", "give above 0 to 1");
+  if (s.prefix.empty() || s.prefix.find_first_of("{}") != std::string::npos)
+    wrong("prefix", "give a name without braces");
+}
+
+void Fleet::check(const Request& r) const {
+  const FleetSettings s = engine_->settings();
+  if (r.scope != Scope::fleet)
+    invalid(r.bulkhead,
+            "scope = " + std::string(to_string(r.scope)) + " is not what a Fleet is for: give fleet");
+  if (s.store.empty())
+    invalid(r.bulkhead, "scope = fleet needs a store: give fleet.store, such as redis://limits:6379");
+  if (r.max_concurrent > shared::kMaxUnits)
+    invalid(r.bulkhead, "max_concurrent = " + std::to_string(r.max_concurrent) +
+                            " is out of range for scope = fleet: give 1 to " +
+                            std::to_string(shared::kMaxUnits));
+  if (r.critical_reserve > 0)
+    invalid(r.bulkhead,
+            "critical_reserve does not go with scope = fleet, whose units are spread over processes: leave "
+            "it out");
+  if (s.mode == FleetMode::direct && r.max_queue == 0)
+    invalid(
+        r.bulkhead,
+        "fleet.mode = direct fetches units for calls that wait: give max_queue at least 1, or mode block");
+  if (r.bulkhead.empty()) invalid(r.bulkhead, "scope = fleet needs a name");
+}
+
+std::unique_ptr<UnitSource> Fleet::open(const Request& r, UnitUser& user) {
+  check(r);
+  return std::make_unique<FleetSource>(*engine_, engine_->add(r, user));
+}
+
+}  // namespace bulkhead::redis

@@ -1,0 +1,191 @@
+#include "fleet_limit.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace bulkhead::redis {
+namespace {
+
+constexpr std::int64_t kSampleEvery = 20'000'000;
+constexpr double kNoDemand = 0.1;  // units
+// What a store carries without trouble, and how much longer than the round trip a call has to take.
+constexpr double kDirectOps = 10'000, kRoundTrips = 5;
+
+}  // namespace
+
+std::atomic<std::uint32_t> forks{0};
+
+void watch_forks() {
+  static const int watched =
+      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  (void)watched;
+}
+
+FleetLimit::FleetLimit(std::string name, shared::LeaseOptions options, FleetMode mode, bool has_line,
+                       UnitUser& user, std::function<void()> wake)
+    : name_(std::move(name)),
+      mode_(mode),
+      has_line_(has_line),
+      forks_(forks.load()),
+      wake_(std::move(wake)),
+      lease_(std::move(options)),
+      direct_(lease_.options().direct),
+      user_(&user) {}
+
+bool FleetLimit::take(const UnitSource::Head& head) noexcept {
+  if (forks_ != forks.load(std::memory_order_relaxed)) return false;
+  if (!asked_.load(std::memory_order_relaxed)) asked_.store(true, std::memory_order_relaxed);
+  if (lease_.take(head.cost, boot_now())) return true;
+  // The flag stays until the store is asked, so that a storm of rejections wakes the thread once.
+  if (!direct_.load(std::memory_order_relaxed) && !rejected_.load(std::memory_order_relaxed)) {
+    rejected_.store(true);
+    wake_();
+  }
+  return false;
+}
+
+void FleetLimit::set_head(const UnitSource::Head* head) noexcept {
+  const std::uint32_t line = head ? std::max(head->line, head->cost) : 0;
+  const std::uint32_t before = line_.exchange(line);
+  const bool direct = direct_.load(std::memory_order_relaxed);
+  if (direct ? line > before : line > 0 && before == 0)
+    wake_();
+  else if (direct)
+    return_idle();
+}
+
+// In `direct` mode, units that no call uses or waits for go back to the store.
+void FleetLimit::return_idle() noexcept {
+  if (line_.load(std::memory_order_relaxed) == 0 && lease_.cap() > lease_.in_use()) wake_();
+}
+
+bool FleetLimit::resize(std::uint32_t limit) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lease_.set_limit(limit)) return false;
+  }
+  wake_();
+  return true;
+}
+
+void FleetLimit::mute() noexcept {
+  if (teller_.load() == std::this_thread::get_id()) {
+    user_ = nullptr;
+    return;
+  }
+  const std::lock_guard lock(telling_);
+  user_ = nullptr;
+}
+
+void FleetLimit::tell() noexcept {
+  const std::lock_guard lock(telling_);
+  if (!user_) return;
+  teller_ = std::this_thread::get_id();
+  user_->units_may_be_free();
+  teller_ = std::thread::id();
+}
+
+shared::Lease::Wish FleetLimit::wish() const noexcept {
+  const auto units = demand_.units(lease_.limit());
+  return {.need = units.need, .slack = units.slack, .line = line_.load(), .rejected = rejected_.load()};
+}
+
+UnitUser::Usage FleetLimit::usage() noexcept {
+  const std::lock_guard lock(telling_);
+  return user_ ? user_->usage() : sampled_;
+}
+
+void FleetLimit::sample(const UnitUser::Usage& usage, std::int64_t now) noexcept {
+  if (now - sampled_at_ < kSampleEvery) return;
+  const auto since = [](std::uint64_t before, std::uint64_t after) {
+    return after - std::min(before, after);
+  };
+  if (sampled_at_ != 0)
+    demand_.sample(static_cast<double>(now - sampled_at_) * 1e-9, since(sampled_.arrived, usage.arrived),
+                   since(sampled_.admitted, usage.admitted), lease_.in_use());
+  sampled_at_ = now;
+  sampled_ = usage;
+  asked_.store(false, std::memory_order_relaxed);
+}
+
+std::optional<shared::StoreRequest> FleetLimit::next(const std::string& run, std::int64_t now) {
+  const UnitUser::Usage used = usage();  // outside the lock: it asks the gate
+  const std::lock_guard lock(mutex_);
+  sample(used, now);
+  auto request = lease_.next(wish(), run, now);
+  if (request) {
+    rejected_.store(false);
+    ++requests_;
+  }
+  return request;
+}
+
+std::int64_t FleetLimit::due() const {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t due = lease_.due(wish());
+  // While calls come, the estimate follows them; afterwards it falls.
+  const bool busy =
+      lease_.in_use() > 0 || asked_.load(std::memory_order_relaxed) || demand_.load() > kNoDemand;
+  return busy ? std::min(due, sampled_at_ + 5 * kSampleEvery) : due;
+}
+
+// With room between the two conditions, so that the mode does not swing.
+std::string FleetLimit::choose_mode(double round_trip) {
+  const double per_call = demand_.seconds_per_call();
+  if (mode_ != FleetMode::automatic || !has_line_ || per_call <= 0) return "";
+  const bool direct = direct_.load(std::memory_order_relaxed);
+  const double ops = 2.0 * lease_.limit() / per_call, slack = direct ? 2 : 1;
+  const bool better_direct = ops <= kDirectOps * slack && round_trip * kRoundTrips <= per_call * slack;
+  if (better_direct == direct) return "";
+  direct_.store(better_direct);
+  lease_.set_direct(better_direct);
+  return "bulkhead \"" + name_ + "\": mode " + (better_direct ? "direct" : "block") +
+         " from now on: a call takes " + std::to_string(per_call * 1e3) + " ms, the store answers in " +
+         std::to_string(round_trip * 1e3) + " ms, and direct means up to " +
+         std::to_string(static_cast<std::uint64_t>(ops)) + " requests per second";
+}
+
+std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* reply, double round_trip) {
+  bool worth_a_look = false;
+  std::string news;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reply) {
+      lease_.on_lost();
+      return "";
+    }
+    const std::uint32_t before = lease_.limit();
+    lease_.on_reply(seq, *reply, boot_now());
+    worth_a_look = line_.load() > 0 || lease_.limit() != before;
+    news = choose_mode(round_trip);
+  }
+  if (worth_a_look) tell();
+  return news;
+}
+
+shared::StoreRequest FleetLimit::leave(const std::string& run) {
+  const std::lock_guard lock(mutex_);
+  return lease_.leave_request(run);
+}
+
+void FleetLimit::describe(FleetSnapshot& s) const {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t now = boot_now();
+  const shared::LeaseOptions& o = lease_.options();
+  s.state = lease_.state(now);
+  s.direct = direct_.load(std::memory_order_relaxed);
+  s.when_cut_off = o.when_cut_off;
+  s.held = lease_.allowed(now);
+  const auto units = demand_.units(lease_.limit());
+  s.needed = std::max(units.need, lease_.in_use() + line_.load());
+  s.members = lease_.members();
+  s.limit_version = lease_.limit_version();
+  if (lease_.renewed_at() != 0) s.lease_age = std::chrono::nanoseconds(now - lease_.renewed_at());
+  if (s.state == FleetState::degraded) s.degraded_for = std::chrono::nanoseconds(now - lease_.deadline());
+  if (!s.direct) s.pooling_loss = shared::erlang_b(s.held, demand_.load());
+  s.requests = requests_;
+}
+
+}  // namespace bulkhead::redis

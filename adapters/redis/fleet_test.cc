@@ -1,0 +1,279 @@
+// Bulkheads of several members of a fleet in one process, each with a Fleet of its own, and a real server.
+#include "adapters/redis/fleet.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "adapters/redis/server_test.h"
+#include "bulkhead/bulkhead.h"
+
+namespace bulkhead::redis {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+FleetSettings settings(const tests::Server& server, FleetMode mode = FleetMode::block,
+                       WhenCutOff when_cut_off = WhenCutOff::closed) {
+  return {.store = server.url(), .lease = 1s, .when_cut_off = when_cut_off, .mode = mode};
+}
+
+struct Member {
+  Member(const FleetSettings& s, std::uint32_t max_concurrent, std::uint32_t max_queue = 50)
+      : fleet(s),
+        bulkhead({.name = "db",
+                  .max_concurrent = max_concurrent,
+                  .max_queue = max_queue,
+                  .scope = Scope::fleet,
+                  .sources = &fleet}) {}
+  Fleet fleet;
+  Bulkhead bulkhead;
+  FleetSnapshot now() const { return *bulkhead.snapshot().fleet; }
+  Gate& gate() { return bulkhead.gate(); }
+};
+
+template <class F>
+[[nodiscard]] bool until(F&& done, std::chrono::seconds most = 30s) {
+  for (const auto end = std::chrono::steady_clock::now() + most; std::chrono::steady_clock::now() < end;) {
+    if (done()) return true;
+    std::this_thread::sleep_for(1ms);
+  }
+  return false;
+}
+
+bool leased(Member& m) {
+  return until([&] { return m.now().state == FleetState::leased; });
+}
+
+// Calls of all members at once, and the most that were inside.
+std::uint32_t worst(std::vector<std::unique_ptr<Member>>& members, std::chrono::milliseconds time,
+                    std::uint64_t& admitted) {
+  std::atomic<std::uint32_t> inside{0}, most{0};
+  std::atomic<std::uint64_t> count{0};
+  std::vector<std::thread> threads;
+  const auto end = std::chrono::steady_clock::now() + time;
+  for (int i = 0; i < 12; ++i)
+    threads.emplace_back([&, i] {
+      Gate& gate = members[static_cast<std::size_t>(i) % members.size()]->gate();
+      while (std::chrono::steady_clock::now() < end) {
+        auto permit = gate.acquire({.timeout = 100ms});
+        if (!permit) continue;
+        const std::uint32_t now = inside.fetch_add(1) + 1;
+        for (std::uint32_t seen = most.load(); seen < now && !most.compare_exchange_weak(seen, now);) {
+        }
+        ++count;
+        std::this_thread::sleep_for(2ms);
+        inside.fetch_sub(1);
+      }
+    });
+  for (auto& t : threads) t.join();
+  admitted = count;
+  return most;
+}
+
+class Modes : public testing::TestWithParam<FleetMode> {};
+
+TEST_P(Modes, AllMembersTogetherStayWithinTheLimit) {
+  tests::Server server;
+  std::vector<std::unique_ptr<Member>> members;
+  for (int i = 0; i < 3; ++i) members.push_back(std::make_unique<Member>(settings(server, GetParam()), 5));
+  for (auto& m : members) ASSERT_TRUE(leased(*m));
+  std::uint64_t admitted = 0;
+  EXPECT_EQ(worst(members, 2s, admitted), 5u);
+  EXPECT_GT(admitted, 500u);
+  for (auto& m : members) EXPECT_EQ(m->now().members, 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fleet, Modes, testing::Values(FleetMode::block, FleetMode::direct),
+                         [](const auto& mode) {
+                           return mode.param == FleetMode::block ? "Block" : "Direct";
+                         });
+
+TEST(Fleet, DirectHandsAUnitFromOneProcessToAnother) {
+  tests::Server server;
+  Member a(settings(server, FleetMode::direct), 1), b(settings(server, FleetMode::direct), 1);
+  ASSERT_TRUE(leased(a) && leased(b));
+  for (int i = 0; i < 20; ++i) {
+    auto held = a.gate().acquire({.timeout = 20s});
+    ASSERT_TRUE(held);
+    std::thread other([&] { EXPECT_TRUE(b.gate().acquire({.timeout = 20s})); });
+    while (b.gate().snapshot().waiting == 0) std::this_thread::yield();
+    held->release();
+    other.join();
+  }
+}
+
+TEST(Fleet, UnitsOfAMemberThatEndsAreFreeAtOnce) {
+  tests::Server server;
+  Member a(settings(server), 4);
+  ASSERT_TRUE(leased(a));
+  {
+    Member b(settings(server), 4);
+    ASSERT_TRUE(leased(b));
+    ASSERT_TRUE(until([&] { return b.gate().acquire({.timeout = 1s}).has_value(); }));
+  }
+  EXPECT_EQ(server.call({"HLEN", "{bulkhead}:db:m"}).integer, 1);
+}
+
+TEST(Fleet, WhenTheStoreIsSilentEachModeAdmitsWhatItSays) {
+  tests::Server server;
+  Member closed(settings(server, FleetMode::block, WhenCutOff::closed), 12);
+  Member safe(settings(server, FleetMode::block, WhenCutOff::safe_share), 12);
+  Member local(settings(server, FleetMode::block, WhenCutOff::local), 12);
+  ASSERT_TRUE(leased(closed) && leased(safe) && leased(local));
+  ASSERT_TRUE(until([&] {
+    return closed.gate().try_acquire().has_value() && safe.gate().try_acquire().has_value() &&
+           safe.now().members == 3;
+  }));
+  server.signal(SIGSTOP);
+  ASSERT_TRUE(until([&] {
+    return closed.now().state == FleetState::degraded && safe.now().state == FleetState::degraded &&
+           local.now().state == FleetState::degraded;
+  }));
+  EXPECT_FALSE(closed.gate().try_acquire());
+  EXPECT_EQ(closed.now().held, 0u);
+  EXPECT_GT(safe.now().held, 0u);
+  EXPECT_LE(safe.now().held, 4u);
+  EXPECT_EQ(local.now().held, 12u);
+  EXPECT_GT(safe.now().degraded_for, 0ns);
+  EXPECT_TRUE(until([&] { return !safe.now().problem.empty(); }));
+  EXPECT_THAT(safe.now().problem, HasSubstr("no answer in time"));
+  server.signal(SIGCONT);
+  EXPECT_TRUE(leased(closed) && leased(safe) && leased(local));
+  EXPECT_TRUE(until([&] { return closed.gate().try_acquire().has_value(); }));
+  EXPECT_EQ(closed.now().problem, "");
+}
+
+TEST(Fleet, AStoreThatForgetsIsTaughtAgain) {
+  tests::Server server;
+  Member a(settings(server), 6), b(settings(server), 6);
+  ASSERT_TRUE(leased(a) && leased(b));
+  std::vector<Permit> held;
+  ASSERT_TRUE(until([&] {
+    if (auto permit = a.gate().try_acquire()) held.push_back(std::move(*permit));
+    return held.size() == 5;
+  }));
+  server.call({"FLUSHALL"});
+  ASSERT_TRUE(until([&] { return b.now().state == FleetState::learning; }));
+  ASSERT_TRUE(leased(a) && leased(b));
+  // What is in use is known again: the other process gets the one unit that is left.
+  auto one = b.gate().acquire({.timeout = 20s});
+  ASSERT_TRUE(one);
+  EXPECT_FALSE(b.gate().acquire({.timeout = 200ms}));
+}
+
+TEST(Fleet, ALimitThatOneProcessChangesHoldsForAll) {
+  tests::Server server;
+  Member a(settings(server), 4), b(settings(server), 4);
+  ASSERT_TRUE(leased(a) && leased(b));
+  a.bulkhead.resize(9);
+  EXPECT_TRUE(until([&] { return b.gate().snapshot().max_concurrent == 9; }));
+  // A change of something else does not bring the old number back.
+  BulkheadOptions o = b.bulkhead.options();
+  o.max_queue = 7;
+  b.bulkhead.update(o);
+  Member c(settings(server), 4);
+  ASSERT_TRUE(leased(c));
+  EXPECT_EQ(c.gate().snapshot().max_concurrent, 9u);
+  EXPECT_TRUE(until([&] { return a.now().members == 3; }));
+  EXPECT_EQ(a.gate().snapshot().max_concurrent, 9u);
+  // A configuration of a higher version does.
+  FleetSettings newer = settings(server);
+  newer.version = 1;
+  Member d(newer, 3);
+  EXPECT_TRUE(until([&] { return a.gate().snapshot().max_concurrent == 3; }));
+}
+
+TEST(Fleet, OneProcessTakesNoMoreThanItsShare) {
+  tests::Server server;
+  FleetSettings s = settings(server);
+  s.max_share = 0.5;
+  Member a(s, 8);
+  ASSERT_TRUE(leased(a));
+  std::vector<Permit> held;
+  ASSERT_TRUE(until([&] {
+    if (auto permit = a.gate().try_acquire()) held.push_back(std::move(*permit));
+    return held.size() == 4;
+  }));
+  EXPECT_FALSE(a.gate().acquire({.timeout = 300ms}));
+}
+
+TEST(Fleet, AProcessThatStartsBeforeTheStoreJoinsLater) {
+  const std::uint16_t port = tests::free_port();
+  Member a({.store = "redis://127.0.0.1:" + std::to_string(port), .lease = 1s, .mode = FleetMode::block}, 2);
+  EXPECT_FALSE(a.gate().try_acquire());
+  EXPECT_EQ(a.now().state, FleetState::joining);
+  EXPECT_TRUE(until([&] { return a.now().problem.find("refused") != std::string::npos; }));
+  tests::Server server({}, port);
+  EXPECT_TRUE(until([&] { return a.gate().try_acquire().has_value(); }));
+}
+
+TEST(Fleet, AutoChoosesBlockForShortCallsOfALargeLimit) {
+  tests::Server server;
+  std::atomic<int> reports{0};
+  Fleet fleet(settings(server, FleetMode::automatic), [&](const std::string&) { ++reports; });
+  Bulkhead bulkhead(
+      {.name = "db", .max_concurrent = 500, .max_queue = 10, .scope = Scope::fleet, .sources = &fleet});
+  EXPECT_TRUE(bulkhead.snapshot().fleet->direct);
+  EXPECT_TRUE(until([&] {
+    if (auto permit = bulkhead.gate().acquire({.timeout = 1s})) std::this_thread::sleep_for(1ms);
+    return !bulkhead.snapshot().fleet->direct;
+  }));
+  EXPECT_GE(reports.load(), 1);
+}
+
+TEST(Fleet, AForkedChildRejects) {
+  tests::Server server;
+  Member a(settings(server), 4);
+  ASSERT_TRUE(until([&] { return a.gate().try_acquire().has_value(); }));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(a.gate().try_acquire().has_value() ? 1 : 0);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Fleet, WrongSettingsAreNamed) {
+  const auto problem = [](const FleetSettings& s) -> std::string {
+    try {
+      Fleet::check(s);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const FleetSettings good{.store = "redis://h"};
+  EXPECT_EQ(problem(good), "");
+  FleetSettings s = good;
+  s.store = "h:6379";
+  EXPECT_THAT(problem(s), HasSubstr("fleet.store"));
+  s = good;
+  s.lease = 10ms;
+  EXPECT_THAT(problem(s), HasSubstr("fleet.lease"));
+  s = good;
+  s.max_share = 0;
+  EXPECT_THAT(problem(s), HasSubstr("fleet.max_share"));
+  s = good;
+  s.prefix = "a{b}";
+  EXPECT_THAT(problem(s), HasSubstr("fleet.prefix"));
+
+  Fleet direct({.store = "redis://h", .mode = FleetMode::direct});
+  UnitSources& sources = direct;
+  EXPECT_THROW(sources.check({.scope = Scope::fleet, .bulkhead = "db"}), std::invalid_argument);
+  EXPECT_NO_THROW(sources.check({.scope = Scope::fleet, .bulkhead = "db", .max_queue = 1}));
+  EXPECT_THROW(
+      sources.check({.scope = Scope::fleet, .bulkhead = "db", .critical_reserve = 0.1, .max_queue = 1}),
+      std::invalid_argument);
+  EXPECT_THROW(sources.check({.scope = Scope::host, .bulkhead = "db", .max_queue = 1}),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace bulkhead::redis

@@ -1,0 +1,35 @@
+// resp.h - the protocol of Redis and Valkey, RESP2 and RESP3: requests as bytes, replies from bytes. No sockets.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bulkhead::redis {
+
+struct Value {
+  enum class Kind : std::uint8_t { null, integer, number, boolean, text, error, list };
+  Kind kind = Kind::null;
+  std::int64_t integer = 0;   // also of a boolean: 0 or 1
+  std::string text{};         // of a text, an error or a number (as it was sent)
+  std::vector<Value> list{};  // also of a set, a push, and of a map: key, value, key ...
+
+  bool is_error() const noexcept { return kind == Kind::error; }
+};
+
+// A reply that is larger or deeper than these is malformed.
+inline constexpr std::size_t kMaxText = 1 << 20;
+inline constexpr std::size_t kMaxElements = 1 << 16;
+inline constexpr int kMaxDepth = 8;
+
+enum class Parsed : std::uint8_t { done, incomplete, malformed };
+// The first reply of `bytes`. done: `used` of them were it. Attributes of RESP3 are skipped.
+Parsed parse(std::string_view bytes, Value& value, std::size_t& used);
+
+// Appends one command to `out`.
+void append_command(std::string& out, std::initializer_list<std::string_view> words);
+void append_command(std::string& out, const std::vector<std::string>& words);
+
+}  // namespace bulkhead::redis

@@ -1,0 +1,194 @@
+#include "seat.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace bulkhead::shm {
+namespace {
+
+// Smaller goes first: the tier, then the time. Never 0.
+std::uint64_t key_of(Priority tier, TimePoint since) noexcept {
+  constexpr std::uint64_t latest = (std::uint64_t{1} << 62) - 1;
+  const std::int64_t ns = since.time_since_epoch().count();
+  const std::uint64_t time =
+      since == no_deadline ? latest : static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 1));
+  return static_cast<std::uint64_t>(tier) << 62 | std::min(time, latest);
+}
+
+// The unit that this thread took or gave back last is probably free, or its own, and in the cache of this core.
+struct LastUnit {
+  const Limit* limit = nullptr;
+  std::uint32_t unit = 0;
+};
+constinit thread_local LastUnit last_unit;
+
+}  // namespace
+
+Seat::Seat(std::shared_ptr<Region> region, const UnitSources::Request& request, UnitUser& user)
+    : region_(std::move(region)),
+      limit_(region_->limit(request.bulkhead)),
+      user_(user),
+      critical_reserve_(request.critical_reserve),
+      token_(region_->token()) {
+  Region::resize(limit_, request.max_concurrent);
+  region_->sweep(limit_);
+  region_->add(*this);
+}
+
+Seat::~Seat() {
+  mute();
+  leave_line();
+  // What a child of a fork holds beyond its own calls, see without_inherited().
+  if (token_.load() == region_->token() && token_.load() != 0) table().give_back_everything();
+}
+
+void Seat::mute() noexcept {
+  if (!std::exchange(muted_, true)) region_->remove(*this);
+}
+
+inline Table Seat::table() const noexcept {
+  const std::uint64_t token = token_.load(std::memory_order_relaxed);
+  return last_unit.limit == &limit_ ? Table(limit_, token, last_unit.unit) : Table(limit_, token);
+}
+
+// After a fork this process has another token, and none of the units of its parent.
+inline bool Seat::registered() noexcept {
+  const std::uint64_t token = region_->token();
+  const std::uint64_t before = token_.load(std::memory_order_relaxed);
+  if (token != before) [[unlikely]] {
+    if (before != 0) inherited_.store(user_.usage().in_flight);
+    in_line_.store(false);
+    token_.store(token);
+  }
+  return token != 0;
+}
+
+bool Seat::take(const Head& head) noexcept {
+  if (!registered()) return false;
+  const std::uint32_t without = head.priority == Priority::critical ? 0 : reserve();
+  if (!table().any_line() || may_go_first(key_of(head.priority, head.since)))
+    if (grab(head.cost, without)) return true;
+  if (!region_->sweep_is_due(limit_) || region_->sweep(limit_) == 0) return false;
+  return may_go_first(key_of(head.priority, head.since)) && grab(head.cost, without);
+}
+
+bool Seat::grab(std::uint32_t cost, std::uint32_t reserve) noexcept {
+  Table units = table();
+  if (cost == 1) {
+    const std::uint32_t unit = units.take(reserve);
+    if (unit == Table::none) return false;
+    limit_.since[unit].store(coarse_now_ns(), std::memory_order_relaxed);
+    last_unit = {&limit_, unit};
+    return true;
+  }
+  if (!units.take_all(cost, reserve, coarse_now_ns())) return false;
+  last_unit = {&limit_, units.hint()};
+  return true;
+}
+
+void Seat::give_back(std::uint32_t units) noexcept {
+  if (!registered()) return;
+  if (inherited_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    units = without_inherited(units);
+  Table own = table();
+  own.give_back_any(units);
+  last_unit = {&limit_, own.hint()};
+  offer();
+}
+
+// In the child of a fork it is not known whether a call that ends is its own or one of its parent. Calls of the parent count
+// first, so that no unit in use is given back.
+std::uint32_t Seat::without_inherited(std::uint32_t units) noexcept {
+  std::uint32_t inherited = inherited_.load();
+  while (!inherited_.compare_exchange_weak(inherited, inherited - std::min(inherited, units))) {
+  }
+  return units - std::min(inherited, units);
+}
+
+std::uint32_t Seat::in_use() const noexcept { return table().held_by_owner(); }
+
+// False: a process with an older call waits and goes first. If units are free, its bell is rung; until it has looked, or
+// kGrace is over, it keeps its turn.
+bool Seat::may_go_first(std::uint64_t key) noexcept {
+  const std::uint32_t own = slot_of(token_.load(std::memory_order_relaxed));
+  const std::int64_t now = now_ns();
+  std::uint32_t first = kSlots;
+  for (std::uint32_t i = 0; i < kSlots / 64; ++i) {
+    for (std::uint64_t bits = limit_.waiting[i].load(); bits != 0; bits &= bits - 1) {
+      const auto slot = i * 64 + static_cast<std::uint32_t>(__builtin_ctzll(bits));
+      if (slot == own) continue;
+      const std::uint64_t other = limit_.lines[slot].head.load();
+      const std::int64_t called = limit_.lines[slot].called_at.load();
+      if (other == 0 || other >= key || (called != 0 && now - called > kGrace)) continue;
+      key = other;
+      first = slot;
+    }
+  }
+  if (first == kSlots) return true;
+  std::int64_t not_called = 0;
+  if (any_free() && limit_.lines[first].called_at.compare_exchange_strong(not_called, now))
+    region_->ring(first);
+  return false;
+}
+
+bool Seat::any_free() const noexcept {
+  const std::uint32_t limit = std::min(this->limit(), kUnits);
+  return table().held(limit) < limit;
+}
+
+// Units may be free: the process whose call is first is told.
+inline void Seat::offer() noexcept {
+  if (table().any_line()) [[unlikely]]
+    may_go_first(std::numeric_limits<std::uint64_t>::max());
+}
+
+void Seat::set_head(const Head* head) noexcept {
+  if (!registered()) return;
+  if (!head) {
+    leave_line();
+    return offer();
+  }
+  const std::uint32_t slot = slot_of(token_.load(std::memory_order_relaxed));
+  Line& line = limit_.lines[slot];
+  line.cost.store(head->cost, std::memory_order_relaxed);
+  line.head.store(key_of(head->priority, head->since));
+  line.called_at.store(0);  // a look follows
+  if (in_line_.exchange(true)) return;
+  limit_.waiting[slot / 64].fetch_or(std::uint64_t{1} << slot % 64);
+  region_->watch_line();
+}
+
+void Seat::leave_line() noexcept {
+  if (!in_line_.exchange(false)) return;
+  const std::uint32_t slot = slot_of(token_.load(std::memory_order_relaxed));
+  limit_.lines[slot].head.store(0);
+  limit_.lines[slot].called_at.store(0);
+  limit_.waiting[slot / 64].fetch_and(~(std::uint64_t{1} << slot % 64));
+}
+
+std::uint32_t Seat::limit() const noexcept {
+  return Shape::of(limit_.shape.load(std::memory_order_relaxed)).limit;
+}
+
+bool Seat::resize(std::uint32_t limit) noexcept {
+  if (limit > kUnits) return false;
+  Region::resize(limit_, limit);
+  if (registered()) offer();
+  return true;
+}
+
+std::uint32_t Seat::reserve() const noexcept {
+  if (critical_reserve_ == 0) return 0;
+  const std::uint32_t limit = this->limit();
+  const auto wanted = static_cast<std::uint32_t>(std::ceil(critical_reserve_ * limit - 1e-9));
+  return limit == 0 ? 0 : std::min(wanted, limit - 1);
+}
+
+void Seat::after_fork(bool in_child) noexcept {
+  if (in_child) registered();
+  user_.after_fork(in_child);
+}
+
+}  // namespace bulkhead::shm

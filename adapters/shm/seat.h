@@ -1,0 +1,59 @@
+// seat.h - what one bulkhead of this process holds of a limit, and its place in the order of the processes.
+//
+// The units that a process holds are all alike: a release gives back any of them. So a seat stores no list of units, and
+// threads take and give back without a lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "bulkhead/scope.h"
+#include "region.h"
+#include "table.h"
+
+namespace bulkhead::shm {
+
+class Seat final : public UnitSource, Region::Client {
+ public:
+  Seat(std::shared_ptr<Region> region, const UnitSources::Request& request, UnitUser& user);
+  ~Seat() override;
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
+
+  bool take(const Head& head) noexcept override;
+  void give_back(std::uint32_t units) noexcept override;
+  std::uint32_t in_use() const noexcept override;
+  void set_head(const Head* head) noexcept override;
+  std::uint32_t limit() const noexcept override;
+  bool resize(std::uint32_t limit) noexcept override;
+  void mute() noexcept override;
+
+ private:
+  bool waits() const noexcept override { return in_line_.load(); }
+  void attend() noexcept override { user_.units_may_be_free(); }
+  void before_fork() noexcept override { user_.before_fork(); }
+  void after_fork(bool in_child) noexcept override;
+
+  Table table() const noexcept;
+  bool registered() noexcept;
+  bool grab(std::uint32_t cost, std::uint32_t reserve) noexcept;
+  std::uint32_t without_inherited(std::uint32_t units) noexcept;
+  bool may_go_first(std::uint64_t key) noexcept;
+  void offer() noexcept;
+  bool any_free() const noexcept;
+  std::uint32_t reserve() const noexcept;
+  void leave_line() noexcept;
+
+  const std::shared_ptr<Region> region_;
+  Limit& limit_;
+  UnitUser& user_;
+  const double critical_reserve_;
+  std::atomic<std::uint64_t> token_;         // of this process
+  std::atomic<std::uint32_t> inherited_{0};  // after a fork: units in flight that the parent holds
+  std::atomic<bool> in_line_{false};
+  bool muted_ = false;
+};
+
+}  // namespace bulkhead::shm

@@ -1,0 +1,215 @@
+// `bulkhead check nginx.conf`: the file that bulkhead_config names, and what nginx's own directives do to its bulkheads.
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+
+#include "app/gateway/gateway.h"
+
+namespace bulkhead::gateway {
+namespace {
+
+struct Directive {
+  std::vector<std::string> words;
+  std::vector<Directive> block;
+  std::string file;
+  std::uint32_t line = 0;
+};
+
+// nginx's syntax: words, quotes, comments, blocks. `include` is replaced by the files.
+class Parser {
+ public:
+  Parser(std::string file, int depth) : file_(std::move(file)), depth_(depth) {
+    std::ifstream in(file_);
+    text_.assign(std::istreambuf_iterator<char>(in), {});
+  }
+
+  std::vector<Directive> parse() { return block(); }
+
+ private:
+  std::vector<Directive> block() {
+    std::vector<Directive> all;
+    while (at_ < text_.size()) {
+      Directive d{.words = {}, .block = {}, .file = file_, .line = 0};
+      char end = 0;
+      while (end == 0 && at_ < text_.size()) end = word(d);
+      if (end == '{') d.block = block();
+      if (!d.words.empty()) add(all, std::move(d));
+      if (end == '}') break;
+    }
+    return all;
+  }
+
+  // One word, or what ends the directive: ';', '{', '}'.
+  char word(Directive& d) {
+    const char c = text_[at_];
+    if (c == '\n') ++line_;
+    if (c == ' ' || c == '\t' || c == '\r' || c == '\n') return ++at_, '\0';
+    if (c == '#') return at_ = std::min(text_.find('\n', at_), text_.size()), '\0';
+    if (c == ';' || c == '{' || c == '}') return ++at_, c;
+    if (d.words.empty()) d.line = line_;
+    std::string text;
+    const char quote = c == '"' || c == '\'' ? c : '\0';
+    if (quote) ++at_;
+    for (; at_ < text_.size(); ++at_) {
+      const char next = text_[at_];
+      if (next == '\n') ++line_;
+      if (next == '\\' && at_ + 1 < text_.size()) {
+        text += text_[++at_];
+        continue;
+      }
+      if (quote ? next == quote : std::string_view(" \t\r\n;").find(next) != std::string_view::npos) break;
+      if (!quote && next == '{' && (text.empty() || text.back() != '$')) break;
+      text += next;
+    }
+    if (quote) ++at_;
+    d.words.push_back(std::move(text));
+    return '\0';
+  }
+
+  void add(std::vector<Directive>& all, Directive d) const {
+    if (d.words[0] != "include" || d.words.size() != 2 || depth_ > 8) {
+      all.push_back(std::move(d));
+      return;
+    }
+    const auto pattern = std::filesystem::path(file_).parent_path() / d.words[1];
+    glob_t found{};
+    if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
+      for (std::size_t i = 0; i < found.gl_pathc; ++i)
+        std::ranges::move(Parser(found.gl_pathv[i], depth_ + 1).parse(), std::back_inserter(all));
+    ::globfree(&found);
+  }
+
+  std::string file_, text_;
+  std::size_t at_ = 0;
+  std::uint32_t line_ = 1;
+  int depth_;
+};
+
+// "500ms", "30s", "1m", "30"
+std::optional<std::chrono::nanoseconds> time_of(std::string_view text) {
+  double n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc{}) return std::nullopt;
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const double seconds = unit == "ms" ? n / 1000 : unit == "m" ? n * 60 : unit == "h" ? n * 3600 : n;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+class Check {
+ public:
+  explicit Check(const std::vector<Directive>& all) {
+    for (const Directive& d : all)
+      if (d.words[0] == "http") http(d);
+    if (!seen_) complain({}, "no http {} block has a bulkhead_config");
+  }
+  yaml::Loaded take() { return std::move(loaded_); }
+
+ private:
+  struct Scope {  // what a level inherits
+    std::string bulkhead{}, limit_conn{};
+    std::chrono::nanoseconds read_timeout = std::chrono::seconds(60);
+  };
+
+  void http(const Directive& block) {
+    for (const Directive& d : block.block) {
+      if (d.words[0] == "upstream" && d.words.size() > 1)
+        for (const Directive& u : d.block)
+          if (u.words[0] == "keepalive" && u.words.size() > 1)
+            keep_alive_[d.words[1]] = std::atoi(u.words[1].c_str());
+      if (d.words[0] == "upstream" && d.words.size() > 1) keep_alive_.try_emplace(d.words[1], 0);
+      if (d.words[0] != "bulkhead_config" || d.words.size() < 2) continue;
+      seen_ = true;
+      loaded_ =
+          yaml::load((std::filesystem::path(d.file).parent_path() / d.words[1]).lexically_normal().string());
+    }
+    if (seen_ && loaded_.ok()) level(block, {});
+  }
+
+  void level(const Directive& block, Scope scope) {
+    std::string upstream;
+    const Directive* passes = nullptr;
+    for (const Directive& d : block.block) {
+      if (d.words.size() < 2) continue;
+      if (d.words[0] == "bulkhead") scope.bulkhead = d.words[1] == "off" ? "" : d.words[1];
+      if (d.words[0] == "limit_conn") scope.limit_conn = fmt::format("{}:{}", d.file, d.line);
+      if (d.words[0] == "proxy_read_timeout")
+        if (const auto time = time_of(d.words[1])) scope.read_timeout = *time;
+      if (d.words[0] == "proxy_pass" || d.words[0] == "grpc_pass") {
+        passes = &d;
+        const std::size_t name = d.words[1].find("://");
+        upstream = d.words[1].substr(name == std::string::npos ? 0 : name + 3);
+        upstream.erase(std::min(upstream.find('/'), upstream.size()));
+      }
+    }
+    if (passes && !scope.bulkhead.empty()) location(*passes, scope, upstream);
+    for (const Directive& d : block.block)
+      if (d.words[0] == "server" || d.words[0] == "location" || d.words[0] == "if") level(d, scope);
+  }
+
+  void location(const Directive& passes, const Scope& scope, const std::string& upstream) {
+    const Config& config = loaded_.config;
+    const BulkheadConfig* const found = config.find(scope.bulkhead);
+    const TenantsConfig* const tenants = config.find_tenants(scope.bulkhead);
+    if (!found && !tenants)
+      return complain(passes,
+                      "there is no bulkhead \"" + scope.bulkhead + "\" in the file of bulkhead_config");
+    const BulkheadOptions& o = found ? found->options : tenants->each.options;
+    if (!scope.limit_conn.empty())
+      warn(passes,
+           "limit_conn at " + scope.limit_conn + " rejects requests before \"" + scope.bulkhead +
+               "\" can queue them, without its reason and its counters",
+           "remove limit_conn from this location");
+    if (o.execution_timeout != wait_forever && scope.read_timeout < o.execution_timeout)
+      warn(passes,
+           "proxy_read_timeout is shorter than execution_timeout of \"" + scope.bulkhead +
+               "\", which never applies",
+           "make proxy_read_timeout longer than execution_timeout");
+    if (const auto kept = keep_alive_.find(upstream);
+        kept != keep_alive_.end() && kept->second < static_cast<std::int64_t>(o.max_concurrent))
+      warn(passes,
+           fmt::format("upstream {} keeps {} connections, and \"{}\" admits {}: the others are opened and "
+                       "closed for each request",
+                       upstream, kept->second, scope.bulkhead, o.max_concurrent),
+           "write keepalive of at least max_concurrent into the upstream");
+  }
+
+  void complain(const Directive& at, std::string message) {
+    loaded_.problems.push_back(
+        {.file = at.file, .at = {at.line, 1}, .path = word(at), .message = std::move(message)});
+  }
+  void warn(const Directive& at, std::string message, std::string hint) {
+    loaded_.warnings.push_back({.severity = ConfigProblem::Severity::warning,
+                                .file = at.file,
+                                .at = {at.line, 1},
+                                .path = word(at),
+                                .message = std::move(message),
+                                .hint = std::move(hint)});
+  }
+  static std::string word(const Directive& d) { return d.words.empty() ? "bulkhead_config" : d.words[0]; }
+
+  yaml::Loaded loaded_{};
+  bool seen_ = false;
+  std::map<std::string, std::int64_t> keep_alive_;
+};
+
+}  // namespace
+
+bool is_nginx_conf(std::string_view text) {
+  return text.find("http {") != text.npos || text.find("http{") != text.npos ||
+         text.find("bulkhead_config ") != text.npos;
+}
+
+yaml::Loaded check_nginx_conf(const std::string& path) {
+  yaml::Loaded loaded = Check(Parser(std::filesystem::absolute(path).string(), 0).parse()).take();
+  loaded.readable = true;
+  return loaded;
+}
+
+}  // namespace bulkhead::gateway

@@ -1,0 +1,87 @@
+// gateway.h - the `gateway:` part of a file: where HTTP requests arrive, and which bulkhead and upstream each goes to.
+//
+//   const gateway::Loaded file = gateway::load("bulkhead.yaml");
+//   if (file.gateway) write(gateway::nginx_conf(*file.gateway, {...}));
+//
+// The table of its settings is in settings.cc; docs/how-to/protect-any-service.md explains them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "adapters/yaml/yaml.h"
+
+namespace bulkhead::gateway {
+
+struct Listener {
+  std::string name{};
+  std::string address{};  // "0.0.0.0:8080"
+  std::optional<TlsConfig> tls{};
+  bool http2 = false, proxy_protocol = false;
+};
+
+struct Upstream {
+  enum class Balance : std::uint8_t { round_robin, least_in_flight };
+  std::string name{};
+  std::vector<std::string> servers{};  // "127.0.0.1:9000"
+  Balance balance = Balance::least_in_flight;
+  std::uint32_t keep_alive = 64;  // idle connections kept at most
+  std::chrono::nanoseconds connect_timeout = std::chrono::seconds(1);
+  std::chrono::nanoseconds read_timeout = std::chrono::seconds(60);
+};
+
+struct Route {
+  enum class Hold : std::uint8_t { upstream, response };
+  std::string name{};
+  std::string host{};  // empty: any
+  std::string path = "/";
+  std::vector<std::string> methods{};  // empty: any
+  std::string header{};                // "X-Beta: 1", or "X-Beta" for any value; empty: any
+  std::string bulkhead{};              // or a set of tenants; empty: not protected, for health checks
+  std::string upstream{};
+  Priority priority = Priority::normal;
+  Hold hold = Hold::upstream;
+  bool websocket = false;
+};
+
+struct Gateway {
+  std::vector<Listener> listeners{};
+  std::vector<Upstream> upstreams{};
+  std::vector<Route> routes{};
+  std::vector<std::string> trusted_peers{};
+  std::string priority_header = "Priority";
+  std::string tenant_header = "X-Tenant-Id";
+  std::string deadline_header = "X-Request-Timeout-Ms";
+  std::uint32_t workers = 1;  // nginx processes; more than one need bulkheads with scope: host
+  std::string access_log{};   // a file of JSON lines; empty: none
+  std::string nginx{};        // the program; empty: found on the PATH or in /usr/sbin
+  std::string module{};       // the module; empty: where it is installed or built
+};
+
+std::string& name_of(Listener& l);  // for the settings table
+std::string& name_of(Upstream& u);
+std::string& name_of(Route& r);
+
+struct Loaded {
+  yaml::Loaded file{};               // all problems, also those of the gateway
+  std::optional<Gateway> gateway{};  // none: the file has no such part
+};
+Loaded load(const std::string& path);
+Loaded parse(const std::string& text, const std::string& path);  // what the file would say
+
+const config::Section& settings();  // the table
+const config::Section& root();      // of a whole file: the library's, and `gateway`
+
+// "X-Beta: 1" -> X-Beta, 1
+std::pair<std::string_view, std::string_view> header_of(const Route& route);
+
+// What `bulkhead check` finds in the configuration of an nginx that uses the module; `conf` is its text.
+bool is_nginx_conf(std::string_view text);
+yaml::Loaded check_nginx_conf(const std::string& path);
+
+}  // namespace bulkhead::gateway

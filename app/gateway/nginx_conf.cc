@@ -1,0 +1,231 @@
+#include "app/gateway/nginx_conf.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace bulkhead::gateway {
+namespace {
+
+std::string variable_of(std::string_view header) {  // $http_x_tenant_id
+  std::string name = "$http_";
+  for (const char c : header) name += c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return name;
+}
+
+std::string ms(std::chrono::nanoseconds span) {
+  return fmt::format("{}ms",
+                     std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::milliseconds>(span).count()));
+}
+
+std::string head(const Gateway& g, const NginxOptions& o) {
+  std::string temps;
+  for (const char* const kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
+    temps += fmt::format("  {0}_temp_path {1}/{0};\n", kind, o.directory);
+  return fmt::format(R"(# Written by bulkhead run from {file}; changes here are lost.
+{user}load_module {module};
+daemon off;
+worker_processes {workers};
+pid {directory}/nginx.pid;
+error_log stderr notice;
+events {{
+  worker_connections {connections};
+}}
+http {{
+{temps}  bulkhead_config {copy};
+  bulkhead_board {directory}/board;
+  server_tokens off;
+)",
+                     fmt::arg("file", o.file), fmt::arg("copy", o.copy.empty() ? o.file : o.copy),
+                     fmt::arg("user", ::geteuid() == 0 ? "user root;\n" : ""), fmt::arg("workers", g.workers),
+                     fmt::arg("module", o.module), fmt::arg("connections", o.connections),
+                     fmt::arg("directory", o.directory), fmt::arg("temps", temps));
+}
+
+// Trusted peers, and the hints in their headers.
+std::string hints(const Gateway& g) {
+  std::string geo;
+  for (const std::string& peer : g.trusted_peers) geo += fmt::format("    {} 1;\n", peer);
+  std::string text = fmt::format(R"(
+  geo $realip_remote_addr $bulkhead_peer_trusted {{
+    default 0;
+{}  }}
+  map "$bulkhead_peer_trusted:{}" $bulkhead_given_priority {{
+    default "";
+    "~^1:(?<given_priority>.+)$" $given_priority;
+  }}
+  map "$bulkhead_peer_trusted:{}" $bulkhead_given_tenant {{
+    default "";
+    "~^1:(?<given_tenant>.+)$" $given_tenant;
+  }}
+  map $http_upgrade $bulkhead_connection {{
+    default upgrade;
+    "" "";
+  }}
+)",
+                                 geo, variable_of(g.priority_header), variable_of(g.tenant_header));
+  for (std::size_t i = 0; i < std::size(g.routes); ++i)
+    text += fmt::format(
+        "  map $bulkhead_given_priority $bulkhead_priority_{} {{\n    default $bulkhead_given_priority;\n    "
+        "\"\" {};\n  }}\n",
+        i, to_string(g.routes[i].priority));
+  return text;
+}
+
+std::string log(const Gateway& g) {
+  if (g.access_log.empty()) return "  access_log off;\n";
+  return fmt::format(R"(
+  log_format bulkhead escape=json
+    '{{"time":"$time_iso8601","client":"$remote_addr","method":"$request_method","host":"$host","path":"$uri",'
+    '"status":$status,"seconds":$request_time,"bytes":$bytes_sent,"upstream":"$upstream_addr",'
+    '"upstream_seconds":"$upstream_response_time","bulkhead":"$bulkhead","reason":"$bulkhead_reason",'
+    '"wait_seconds":"$bulkhead_wait","priority":"$bulkhead_priority","traceparent":"$http_traceparent"}}';
+  access_log {} bulkhead;
+)",
+                     g.access_log);
+}
+
+std::string upstream(const Upstream& u) {
+  std::string text = fmt::format("\n  upstream {} {{\n", u.name);
+  if (u.balance == Upstream::Balance::least_in_flight) text += "    least_conn;\n";
+  for (const std::string& server : u.servers)
+    text += fmt::format("    server {} max_fails=3 fail_timeout=5s;\n", server);
+  if (u.keep_alive > 0) text += fmt::format("    keepalive {};\n", u.keep_alive);
+  return text + "  }\n";
+}
+
+std::string location(const Gateway& g, const Config& config, std::size_t index, const std::string& place) {
+  const Route& r = g.routes[index];
+  const Upstream& u = *std::ranges::find(g.upstreams, r.upstream, &Upstream::name);
+  std::string text = fmt::format("    location {} {{\n", place);
+  if (!r.bulkhead.empty()) {
+    text += fmt::format(
+        "      bulkhead {};\n      bulkhead_priority $bulkhead_priority_{};\n      bulkhead_deadline {};\n",
+        r.bulkhead, index, variable_of(g.deadline_header));
+    if (config.find_tenants(r.bulkhead)) text += "      bulkhead_tenant $bulkhead_given_tenant;\n";
+    if (r.hold == Route::Hold::response) text += "      bulkhead_hold response;\n";
+    // The service works on after its client has gone; its place must stay taken, or the cap would not hold there.
+    text += "      proxy_ignore_client_abort on;\n";
+    text += fmt::format("      proxy_set_header {} $bulkhead_time_left;\n", g.deadline_header);
+  }
+  text += fmt::format(R"(      proxy_pass http://{};
+      proxy_http_version 1.1;
+      proxy_connect_timeout {};
+      proxy_read_timeout {};
+      proxy_next_upstream error;
+      proxy_next_upstream_tries 2;
+      proxy_set_header Host $host;
+      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+      proxy_set_header X-Forwarded-Proto $scheme;
+      proxy_set_header X-Forwarded-Host $host;
+)",
+                      u.name, ms(u.connect_timeout), ms(u.read_timeout));
+  text += r.websocket ? "      proxy_set_header Upgrade $http_upgrade;\n      proxy_set_header Connection "
+                        "$bulkhead_connection;\n"
+                      : "      proxy_set_header Connection \"\";\n";
+  return text + "    }\n";
+}
+
+std::string listen(const Gateway& g, bool any_host) {
+  std::string text;
+  for (const Listener& l : g.listeners) {
+    text +=
+        fmt::format("    listen {}{}{}{}{};\n", l.address, any_host ? " default_server" : "",
+                    l.tls ? " ssl" : "", l.http2 ? " http2" : "", l.proxy_protocol ? " proxy_protocol" : "");
+    if (l.tls)
+      text += fmt::format("    ssl_certificate {};\n    ssl_certificate_key {};\n", l.tls->certificate,
+                          l.tls->private_key);
+    if (l.proxy_protocol)
+      text +=
+          "    real_ip_header proxy_protocol;\n    set_real_ip_from 0.0.0.0/0;\n    set_real_ip_from ::/0;\n";
+  }
+  return text;
+}
+
+// Routes of one host and one path. Which of them a request takes is a chain of maps by its method and one header each, from
+// the strictest route to the one for all; it gets there through an error_page, which keeps method and body.
+struct Place {
+  std::string path;
+  std::vector<std::size_t> routes;
+};
+
+std::vector<Place> places_of(const Gateway& g, const std::string& host) {
+  std::vector<Place> places;
+  for (std::size_t i = 0; i < g.routes.size(); ++i) {
+    if (g.routes[i].host != host) continue;
+    auto at = std::ranges::find(places, g.routes[i].path, &Place::path);
+    if (at == places.end()) at = places.insert(at, Place{.path = g.routes[i].path, .routes = {}});
+    at->routes.push_back(i);
+  }
+  // The strictest first; of equals the first given.
+  const auto rank = [&g](std::size_t i) {
+    return std::pair((g.routes[i].header.empty() ? 2 : 0) + (g.routes[i].methods.empty() ? 1 : 0), i);
+  };
+  for (Place& p : places) std::ranges::sort(p.routes, {}, rank);
+  return places;
+}
+
+bool is_plain(const Gateway& g, const Place& p) {
+  const Route& r = g.routes[p.routes.front()];
+  return p.routes.size() == 1 && r.methods.empty() && r.header.empty();
+}
+
+// The map of one route: its own location if the request fits, else what the next map says.
+std::string choice(const Gateway& g, const Place& p, std::size_t at) {
+  const std::size_t index = p.routes[at];
+  const Route& r = g.routes[index];
+  const auto [header, value] = header_of(r);
+  const std::string next =
+      at + 1 < p.routes.size() ? fmt::format("$bulkhead_route_{}", p.routes[at + 1]) : "@none";
+  if (r.methods.empty() && header.empty())
+    return fmt::format("  map $host $bulkhead_route_{} {{\n    default @route_{};\n  }}\n", index, index);
+  std::string text = fmt::format("  map \"={}={}\" $bulkhead_route_{} {{\n    default {};\n",
+                                 r.methods.empty() ? "" : "$request_method",
+                                 header.empty() ? "" : variable_of(header), index, next);
+  const std::vector<std::string> any{""};
+  for (const std::string& method : r.methods.empty() ? any : r.methods)
+    text += header.empty() || !value.empty()
+                ? fmt::format("    \"={}={}\" @route_{};\n", method, value, index)
+                : fmt::format("    \"~^={}=.\" @route_{};\n", method, index);
+  return text + "  }\n";
+}
+
+}  // namespace
+
+std::string nginx_conf(const Gateway& g, const Config& config, const NginxOptions& options) {
+  std::string text = head(g, options) + log(g) + hints(g);
+  for (const Upstream& u : g.upstreams) text += upstream(u);
+  std::set<std::string> hosts{""};  // any host first
+  for (const Route& r : g.routes) hosts.insert(r.host);
+  for (const std::string& host : hosts) {
+    const std::vector<Place> places = places_of(g, host);
+    std::string maps, server = "\n  server {\n" + listen(g, host.empty());
+    if (!host.empty()) server += fmt::format("    server_name {};\n", host);
+    bool chosen = false;
+    for (const Place& p : places) {
+      if (is_plain(g, p)) {
+        server += location(g, config, p.routes.front(), p.path);
+        continue;
+      }
+      chosen = true;
+      for (std::size_t i = p.routes.size(); i-- > 0;) {
+        maps += choice(g, p, i);
+        server += location(g, config, p.routes[i], fmt::format("@route_{}", p.routes[i]));
+      }
+      server += fmt::format(
+          "    location {} {{\n      error_page 418 = $bulkhead_route_{};\n      return 418;\n    }}\n",
+          p.path, p.routes.front());
+    }
+    if (chosen) server += "    location @none {\n      return 404;\n    }\n";
+    if (std::ranges::find(places, "/", &Place::path) == places.end())
+      server += "    location / {\n      return 404;\n    }\n";
+    text += (maps.empty() ? "" : "\n" + maps) + server + "  }\n";
+  }
+  return text + "}\n";
+}
+
+}  // namespace bulkhead::gateway

@@ -1,0 +1,204 @@
+#include "app/gateway/run.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <thread>
+
+#include "app/cli/command_line.h"
+#include "app/cli/json.h"
+#include "app/cli/terminal.h"
+#include "app/gateway/gateway.h"
+#include "app/gateway/nginx_conf.h"
+#include "app/gateway/supervisor.h"
+#include "bulkhead/live_config.h"
+
+namespace bulkhead::gateway {
+namespace {
+
+NginxOptions nginx_options(const std::string& file, const Loaded& loaded, const std::string& directory) {
+  NginxOptions options{.file = std::filesystem::absolute(file).string(), .directory = directory};
+  options.module = loaded.gateway->module.empty() ? find_module() : loaded.gateway->module;
+  options.connections = std::min<std::uint64_t>(16'384, max_descriptors());
+  return options;
+}
+
+int invalid(const Loaded& loaded) {
+  std::fputs(to_text(loaded.file.problems).c_str(), stderr);
+  return loaded.file.readable ? cli::kInvalid : cli::kFailure;
+}
+
+workers::Orders orders_of(const LiveConfig& live) {
+  workers::Orders orders;
+  for (ActiveOverride& o : live.overrides())
+    orders.overrides.push_back({.path = o.bulkhead.empty() ? std::move(o.path) : "",
+                                .bulkhead = std::move(o.bulkhead),
+                                .setting = std::move(o.setting),
+                                .value = std::move(o.value),
+                                .reason = std::move(o.reason),
+                                .actor = std::move(o.actor),
+                                .expires = o.expires});
+  for (const std::string& name : live.registry().names()) {
+    const auto bulkhead = live.registry().find(name);
+    if (!bulkhead) continue;
+    const BulkheadSnapshot now = bulkhead->snapshot();
+    const BreakerMode mode = now.breaker ? now.breaker->mode : BreakerMode::automatic;
+    if (now.draining || mode != BreakerMode::automatic) orders.forced.push_back({name, now.draining, mode});
+  }
+  return orders;
+}
+
+}  // namespace
+
+bool has_gateway(const std::string& file) { return load(file).gateway.has_value(); }
+
+// A directory for nginx's files that is gone when this is.
+class Runner::Directory {
+ public:
+  Directory() {
+    std::string name = (std::filesystem::temp_directory_path() / "bulkhead-gateway-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw std::runtime_error("cannot make the directory " + name);
+    path_ = name;
+  }
+  ~Directory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Runner::Runner(RunnerOptions options)
+    : options_(std::move(options)),
+      directory_(std::make_unique<Directory>()),
+      board_(workers::Board::open(directory_->path() + "/board")) {}
+
+Runner::~Runner() = default;
+
+std::string Runner::conf_of(const Loaded& loaded) const {
+  NginxOptions options = nginx_options(options_.file, loaded, directory_->path());
+  options.copy = file();
+  return nginx_conf(*loaded.gateway, loaded.file.config, options);
+}
+
+std::string Runner::file() const { return directory_->path() + "/bulkhead.yaml"; }
+
+void Runner::copy(const LiveConfig& live) {
+  std::ofstream(file() + ".new") << live.text();
+  std::filesystem::rename(file() + ".new", file());
+  copied_ = live.status().text_hash;
+}
+
+int Runner::start(const LiveConfig& live) {
+  const Loaded first = parse(live.text(), options_.file);
+  if (!first.file.ok() || !first.gateway) return invalid(first);
+  const std::string program = first.gateway->nginx.empty() ? find_nginx() : first.gateway->nginx;
+  const std::string module = first.gateway->module.empty() ? find_module() : first.gateway->module;
+  if (program.empty() || module.empty()) {
+    options_.say(program.empty() ? "nginx was not found: apt-get install nginx, or set gateway.nginx"
+                                 : "ngx_http_bulkhead_module.so was not found: install "
+                                   "libnginx-mod-http-bulkhead, or set gateway.module");
+    return cli::kFailure;
+  }
+  copy(live);
+  nginx_ = std::make_unique<Supervisor>(
+      SupervisorOptions{.program = program, .directory = directory_->path(), .say = options_.say});
+  running_ = conf_of(first);
+  if (const std::string problem = nginx_->apply(running_); !problem.empty()) {
+    options_.say("nginx rejects the configuration made from the file:\n" + problem);
+    return cli::kFailure;
+  }
+  nginx_->tend();
+  // Ready means that requests are served. One that cannot start is started again and again, see Supervisor.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (board_->workers() == 0 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (const Listener& l : first.gateway->listeners) addresses_.push_back(l.address);
+  return 0;
+}
+
+void Runner::tend(const LiveConfig& live) {
+  nginx_->tend();
+  if (live.status().text_hash != copied_) {
+    copy(live);
+    apply(live.text(), false);
+  }
+  workers::Orders wanted = orders_of(live);
+  if (wanted == orders_) return;
+  board_->give(wanted);
+  orders_ = std::move(wanted);
+}
+
+void Runner::reload() {
+  std::ifstream copied(file());
+  apply({std::istreambuf_iterator<char>(copied), {}}, true);
+}
+
+void Runner::apply(const std::string& text, bool always) {
+  const Loaded loaded = parse(text, options_.file);
+  if (!loaded.gateway)
+    return options_.say("the file has no gateway any more; nginx goes on with the last one");
+  std::string wanted = conf_of(loaded);
+  if (wanted == running_ && !always) return;
+  if (const std::string problem = nginx_->apply(wanted); !problem.empty())
+    return options_.say(
+        "nginx rejects the configuration made from the file; the last valid one stays in force:\n" + problem);
+  running_ = std::move(wanted);
+  addresses_.clear();
+  for (const Listener& l : loaded.gateway->listeners) addresses_.push_back(l.address);
+  options_.say("nginx has been reloaded");
+}
+
+bool Runner::drain(std::chrono::steady_clock::time_point until, const std::function<bool()>& hurry) {
+  return nginx_->drain(until, hurry);
+}
+
+std::function<int()> add_gateway(CLI::App& app) {
+  struct Show {
+    std::string action, file;
+    bool json = false;
+  };
+  CLI::App* const command = app.add_subcommand("gateway",
+                                               "Print the nginx configuration of a file\n"
+                                               "\n"
+                                               "Examples:\n"
+                                               "  bulkhead gateway show bulkhead.yaml");
+  auto o = std::make_shared<Show>();
+  command->add_option("ACTION", o->action, "show: print it")
+      ->required()
+      ->check(CLI::IsMember({"show"}))
+      ->type_name("");
+  command->add_option("FILE", o->file, "The configuration")->required()->type_name("");
+  command->add_flag("--json", o->json, "Print one JSON document and nothing else");
+  return [o] {
+    const Loaded loaded = load(o->file);
+    if (!loaded.file.ok()) return invalid(loaded);
+    if (!loaded.gateway) {
+      fmt::print(stderr, "bulkhead: {} has no gateway: no traffic passes through bulkhead run\n", o->file);
+      return cli::kInvalid;
+    }
+    const std::string text = nginx_conf(*loaded.gateway, loaded.file.config,
+                                        nginx_options(o->file, loaded, "/tmp/bulkhead-gateway"));
+    if (o->json) {
+      cli::JsonWriter json;
+      json.open().field("file", o->file).field("nginx_conf", text);
+      cli::say(json.close().text());
+    } else {
+      cli::say(text);
+    }
+    return 0;
+  };
+}
+
+}  // namespace bulkhead::gateway

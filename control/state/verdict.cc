@@ -1,0 +1,356 @@
+#include "verdict.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+#include <tuple>
+
+namespace bulkhead::control {
+namespace json = boost::json;
+namespace {
+
+// clang-format off
+constexpr SymptomRow kSymptoms[] = {
+    {"config-invalid", "the configuration file on disk is not valid", "the file was saved with a mistake; the previous configuration stays in force", "bulkhead diff"},
+    {"pool-down", "a pool of connections cannot open one", "the server is down, or the network or the credentials are wrong", "bulkhead status"},
+    {"fleet-cut-off", "the store of a shared limit cannot be reached", "the store or the network is down; the local share is in force", "bulkhead status NAME"},
+    {"closed", "the bulkhead is closed and rejects everything", "the program is shutting down", "bulkhead events"},
+    {"drained", "an operator drains the bulkhead", "maintenance", "bulkhead drain NAME --resume"},
+    {"breaker-open", "the breaker rejects calls", "the dependency fails; the breaker probes it and closes by itself", "bulkhead status NAME"},
+    {"stuck-calls", "a call runs far longer than usual, or a thread is left behind by a caller that gave up", "calls without an execution_timeout hang and hold their units", "bulkhead status NAME"},
+    {"lender-starved", "calls wait although the bulkhead uses less than its guaranteed units", "another member of the group holds borrowed units and returns them slowly", "bulkhead set BORROWER --max-concurrent N --for 15m --reason \"return units\""},
+    {"rate-limited", "most rejections have the reason rate_limit", "the callers exceed the rate limit; capacity is not the cause", "bulkhead status NAME"},
+    {"slow-dependency", "full, and calls take at least twice as long as usual", "the dependency is slow", "bulkhead breaker open NAME --for 10m --reason \"slow dependency\""},
+    {"too-small", "full, and calls take as long as usual", "there is more demand than max_concurrent allows", "bulkhead set NAME --max-concurrent N --for 30m --reason \"more demand\""},
+    {"full", "full, and it is not known how long calls usually take", "the dependency is slow, or max_concurrent is too small", "bulkhead status NAME"},
+    {"reserve", "calls wait although units are free", "the free units are reserved for critical calls (critical_reserve), or the next call costs more than is free", "bulkhead status NAME"},
+    {"rejecting", "calls are rejected although the bulkhead is not full", "bursts, or callers whose deadline is too short", "bulkhead status NAME"},
+    {"failing", "at least a fifth of the calls fail", "the dependency fails", "bulkhead status NAME"},
+    {"switched-off", "the bulkhead is switched off and protects nothing", "enabled is false", "bulkhead status NAME"},
+    {"shadow-only", "a bulkhead in shadow mode would have rejected calls", "it only observes; its limit would be reached", "bulkhead status NAME"},
+    {"out-of-sync", "the file and the process differ: a setting needs a restart", "a setting of the file changes only with a restart", "bulkhead diff"},
+    {"overridden", "operators have overridden settings", "a temporary change; it ends by itself", "bulkhead events"},
+};
+// clang-format on
+
+constexpr double kSlowFactor = 2, kFailingShare = 0.2, kCriticalShare = 0.01, kWarningShare = 0.05;
+
+template <class... Args>
+std::string print(const char* format, Args... args) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(), format, args...);
+  return text.data();
+}
+
+std::string percent(double share) {
+  if (share > 0.995 && share < 1) return "over 99 %";
+  if (share > 0 && share < 0.01) return print("%.1f %%", std::max(0.1, 100 * share));
+  return print("%.0f %%", 100 * share);
+}
+
+std::string time_text(double s) {
+  if (s >= 9.95) return print("%.0f s", s);
+  if (s >= 0.9995) return print("%.1f s", s);
+  if (s >= 0.00995) return print("%.0f ms", s * 1e3);
+  return s >= 0.0009995 ? print("%.1f ms", s * 1e3) : print("%.0f us", s * 1e6);
+}
+
+double seconds_between(WallTime from, WallTime to) {
+  return std::max(0.0, std::chrono::duration<double>(to - from).count());
+}
+
+std::string clock_text(WallTime time) {
+  const std::time_t t = std::chrono::system_clock::to_time_t(time);
+  std::tm utc{};
+  ::gmtime_r(&t, &utc);
+  return print("%02d:%02d:%02d UTC", utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+std::string since_text(WallTime since, WallTime now) {
+  if (since == WallTime{}) return "";
+  return " since " + clock_text(since) + ", " + span_text(seconds_between(since, now));
+}
+
+// A name as an argument of a shell command.
+std::string quoted(std::string_view name) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=";
+  if (!name.empty() && name.find_first_not_of(kPlain) == name.npos && name.front() != '-')
+    return std::string(name);
+  std::string text = "'";
+  for (const char c : name) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + '\'';
+}
+
+void replace(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+double share_of(const SeenBulkhead& b) {
+  const double arrived = std::max(b.calls, b.rejected);
+  return arrived > 0 ? b.rejected / arrived : 0;
+}
+
+// How many times as long as usual a call takes; 0: unknown. Without any call that ended it is at least twice.
+double slowdown(const SeenBulkhead& b) {
+  if (b.usual_p50 <= 0) return 0;
+  if (b.p50 < 0) return b.ended == 0 && b.in_flight > 0 ? kSlowFactor : 0;
+  return std::max(b.p50 / b.usual_p50, b.usual_p99 > 0 && b.p99 > 0 ? b.p99 / b.usual_p99 : 0);
+}
+
+std::string_view symptom_of(const SeenBulkhead& b) {
+  const bool trouble = b.rejecting || b.long_wait;
+  const bool starved = b.waiting > 0 && b.guaranteed > 0 && b.in_flight < b.guaranteed && !b.borrower.empty();
+  if (b.closed) return "closed";
+  if (b.draining) return "drained";
+  if (b.breaker_rejects) return "breaker-open";
+  if (!b.fleet.empty()) return "fleet-cut-off";
+  if (b.stuck || b.abandoned > 0) return "stuck-calls";
+  if (b.rejecting && b.reason == "rate_limit") return "rate-limited";
+  if (starved) return "lender-starved";
+  if (b.full && (trouble || b.waiting > 0)) {
+    const double factor = slowdown(b);
+    return factor >= kSlowFactor ? "slow-dependency" : factor > 0 ? "too-small" : "full";
+  }
+  if (b.waiting > 0 && b.in_flight < b.max_concurrent && trouble) return "reserve";
+  if (b.rejecting) return "rejecting";
+  if (b.calls > 0 && b.ended > 0 && b.failed >= kFailingShare * b.ended) return "failing";
+  if (!b.enabled) return "switched-off";
+  if (b.shadow && b.would_reject > 0) return "shadow-only";
+  return "";
+}
+
+Severity severity_of(const SeenBulkhead& b, std::string_view symptom, double share) {
+  if (symptom == "shadow-only" || symptom == "switched-off") return Severity::note;
+  if (symptom == "drained" && !b.critical) return Severity::note;
+  const bool bad = share >= (b.critical ? kCriticalShare : kWarningShare);
+  return bad ? Severity::critical : Severity::warning;
+}
+
+std::string headline(const SeenBulkhead& b, std::string_view symptom, double share, WallTime now) {
+  std::string text = b.name;
+  if (symptom == "drained" || (symptom == "breaker-open" && b.breaker_forced)) {
+    text += symptom == "drained" ? " is drained" : "'s breaker is forced open";
+    if (!b.by.empty()) text += " by " + b.by;
+    if (!b.why.empty()) text += " (" + b.why + ')';
+    if (b.until > now) text += ", ends in " + span_text(seconds_between(now, b.until));
+    if (share > 0) text += "; rejects " + percent(share);
+    return text;
+  }
+  if (symptom == "breaker-open") {
+    text += "'s breaker is open";
+  } else if (symptom == "closed") {
+    text += " is closed";
+  } else if (symptom == "stuck-calls") {
+    text += b.abandoned > 0 ? print(" has %u threads that run on without their caller", b.abandoned)
+                            : " has a call that runs for " + span_text(b.oldest);
+  } else if (symptom == "lender-starved") {
+    text += print(" waits (%u calls) with %u of %u guaranteed units", b.waiting, b.in_flight, b.guaranteed);
+  } else if (symptom == "fleet-cut-off") {
+    text += " is cut off from its fleet";
+  } else if (symptom == "switched-off") {
+    return text + " is switched off";
+  } else if (symptom == "shadow-only") {
+    return text + print(" would reject %.1f calls/s (shadow mode)", b.would_reject);
+  } else if (symptom == "failing") {
+    text += print(" fails %s of its calls", percent(b.failed / b.ended).c_str());
+  } else if (!b.rejecting) {
+    text += b.full ? print(" is full (%u/%u), %u waiting", b.in_flight, b.max_concurrent, b.waiting)
+                   : print(" lets calls wait (%u) with %u/%u in flight", b.waiting, b.in_flight,
+                           b.max_concurrent);
+  }
+  if (share > 0) {
+    text += text == b.name ? " rejects " : "; rejects ";
+    text += percent(share);
+    if (!b.reason.empty()) text += " (" + b.reason + ')';
+  }
+  text += since_text(b.since, now);
+  if (b.p99 >= 0)
+    text += "; p99 " + time_text(b.p99);
+  else if (symptom == "slow-dependency")
+    text += "; no call has ended in the last 10 s";
+  if (b.usual_p99 > 0 && slowdown(b) >= kSlowFactor) text += ", was " + time_text(b.usual_p99);
+  return text;
+}
+
+// The number of units that the arrivals need (Little's law), with half as many again.
+std::uint32_t needed_units(const SeenBulkhead& b) {
+  const double needed = b.calls * std::max(b.p50, 0.0) * 1.5;
+  return static_cast<std::uint32_t>(
+      std::clamp(std::ceil(needed), b.max_concurrent * 1.25 + 1, b.max_concurrent * 2.0 + 1));
+}
+
+std::string next_command(const SeenBulkhead& b, const SymptomRow& row) {
+  std::string next(row.action);
+  if (row.name == "slow-dependency" && !b.has_breaker)
+    next = "bulkhead set NAME --max-queue 0 --for 10m --reason \"slow dependency\"";
+  if (row.name == "breaker-open" && b.breaker_forced) next = "bulkhead breaker auto NAME";
+  replace(next, "BORROWER", quoted(b.borrower));
+  replace(next, "NAME", quoted(b.name));
+  replace(next, "--max-concurrent N",
+          "--max-concurrent " + std::to_string(row.name == "too-small" ? needed_units(b) : 1));
+  return next;
+}
+
+std::string likely_cause(const SeenBulkhead& b, const SymptomRow& row) {
+  std::string text(row.likely);
+  if (row.name == "slow-dependency")
+    text += b.p50 < 0
+                ? " (in flight full, no call ends)"
+                : print(" (in flight full, service time up %.*fx)", slowdown(b) < 10 ? 1 : 0, slowdown(b));
+  if (row.name == "too-small")
+    text += print(" (%.0f calls/s of %s need about %u)", b.calls, time_text(std::max(b.p50, 0.0)).c_str(),
+                  needed_units(b));
+  if (row.name == "lender-starved") text = b.borrower + " holds borrowed units and returns them slowly";
+  if (row.name == "fleet-cut-off") text += " (" + b.fleet + ')';
+  return text;
+}
+
+std::optional<Finding> finding_of(const SeenBulkhead& b, WallTime now) {
+  const SymptomRow* const row = find_symptom(symptom_of(b));
+  if (!row) return std::nullopt;
+  const double share = share_of(b);
+  return Finding{.symptom = std::string(row->name),
+                 .subject = b.name,
+                 .severity = severity_of(b, row->name, share),
+                 .since = b.since,
+                 .share = share,
+                 .what = headline(b, row->name, share, now),
+                 .likely = likely_cause(b, *row),
+                 .next = next_command(b, *row)};
+}
+
+Finding of_process(std::string_view symptom, std::string subject, Severity severity, std::string what,
+                   WallTime since, WallTime now) {
+  const SymptomRow& row = *find_symptom(symptom);
+  return {.symptom = std::string(symptom),
+          .subject = std::move(subject),
+          .severity = severity,
+          .since = since,
+          .what = std::move(what) + since_text(since, now),
+          .likely = std::string(row.likely),
+          .next = std::string(row.action)};
+}
+
+// "a, b and 3 more"
+std::string names(const std::vector<std::string>& list, std::size_t most) {
+  std::string text;
+  const std::size_t n = std::min(list.size(), most);
+  for (std::size_t i = 0; i < n; ++i) text += (i == 0 ? "" : ", ") + list[i];
+  if (list.size() > n) text += " and " + std::to_string(list.size() - n) + " more";
+  return text;
+}
+
+std::string sentence_of(const Verdict& v, const Seen& seen) {
+  const std::size_t n = seen.bulkheads.size();
+  const std::string count = std::to_string(n) + (n == 1 ? " bulkhead" : " bulkheads");
+  if (v.findings.empty()) {
+    if (n == 0) return "There is no bulkhead yet.";
+    if (seen.calls == 0) return "Idle: no calls in the last 10 s; " + count + " ready.";
+    return print("All is well: %s, %.0f calls/s, ", count.c_str(), seen.calls) +
+           (seen.rejected > 0 ? percent(seen.rejected / seen.calls) + " rejected." : "none rejected.");
+  }
+  const Finding& worst = v.findings.front();
+  std::string text = worst.what + ". ";
+  if (v.findings.size() > 1) {
+    std::vector<std::string> others;
+    for (std::size_t i = 1; i < v.findings.size(); ++i)
+      others.push_back(v.findings[i].subject + " (" + v.findings[i].symptom + ')');
+    text += "Also: " + names(others, 3) + ". ";
+  }
+  if (!v.fine.empty()) text += names(v.fine, 4) + (v.fine.size() == 1 ? " is fine. " : " are fine. ");
+  text += "Likely: " + worst.likely + ". ";
+  return text + "Next: " + worst.next + ", or runbook#" + worst.symptom;
+}
+
+}  // namespace
+
+std::string_view to_string(Severity severity) noexcept {
+  constexpr std::string_view kNames[] = {"ok", "note", "warning", "critical"};
+  return kNames[static_cast<std::size_t>(severity)];
+}
+
+std::span<const SymptomRow> symptoms() noexcept { return kSymptoms; }
+
+const SymptomRow* find_symptom(std::string_view name) noexcept {
+  const auto found = std::ranges::find(kSymptoms, name, &SymptomRow::name);
+  return found == std::end(kSymptoms) ? nullptr : &*found;
+}
+
+std::string span_text(double s) {
+  const auto whole = static_cast<long long>(s + 0.5);
+  if (whole < 120) return print("%lld s", whole);
+  if (whole < 7200) return print("%lld min", whole / 60);
+  const long long big = whole >= 172'800 ? 86'400 : 3600, small = big == 3600 ? 60 : 3600;
+  return print(big == 3600 ? "%lld h %lld min" : "%lld d %lld h", whole / big, whole % big / small);
+}
+
+Verdict judge(const Seen& seen) {
+  Verdict v;
+  if (!seen.config_valid)
+    v.findings.push_back(of_process("config-invalid", seen.config_file, Severity::warning,
+                                    seen.config_file + " is not valid: " + seen.config_error,
+                                    seen.config_since, seen.now));
+  for (const SeenPool& pool : seen.pools)
+    if (pool.down)
+      v.findings.push_back(
+          of_process("pool-down", pool.name, pool.alive == 0 ? Severity::critical : Severity::warning,
+                     "pool " + pool.name + " cannot connect: " + pool.error, pool.since, seen.now));
+  for (const SeenBulkhead& b : seen.bulkheads) {
+    if (auto finding = finding_of(b, seen.now))
+      v.findings.push_back(std::move(*finding));
+    else if (b.calls > 0 || b.in_flight > 0)
+      v.fine.push_back(b.name);
+  }
+  if (seen.needs_restart > 0)
+    v.findings.push_back(
+        of_process("out-of-sync", seen.config_file, Severity::note,
+                   print("%zu setting%s of the file need%s a restart", seen.needs_restart,
+                         seen.needs_restart == 1 ? "" : "s", seen.needs_restart == 1 ? "s" : ""),
+                   {}, seen.now));
+  // A drain or a forced breaker has a finding of its own.
+  std::size_t explained = 0;
+  for (const SeenBulkhead& b : seen.bulkheads) explained += b.draining || b.breaker_forced;
+  if (seen.overrides > explained)
+    v.findings.push_back(of_process("overridden", "", Severity::note,
+                                    print("%zu setting%s overridden", seen.overrides - explained,
+                                          seen.overrides - explained == 1 ? " is" : "s are"),
+                                    {}, seen.now));
+  std::ranges::sort(v.findings, [](const Finding& x, const Finding& y) {
+    return std::tuple(y.severity, y.share, std::string_view(x.subject)) <
+           std::tuple(x.severity, x.share, std::string_view(y.subject));
+  });
+  if (!v.findings.empty()) v.severity = v.findings.front().severity;
+  v.sentence = sentence_of(v, seen);
+  return v;
+}
+
+json::object verdict_json(const Verdict& v) {
+  json::array findings, fine;
+  for (const Finding& f : v.findings) {
+    json::object o{{"symptom", f.symptom},
+                   {"subject", f.subject},
+                   {"severity", to_string(f.severity)},
+                   {"since", nullptr},
+                   {"rejected_percent", std::round(f.share * 1000) / 10},
+                   {"what", f.what},
+                   {"likely", f.likely},
+                   {"next", f.next},
+                   {"runbook", "runbook#" + f.symptom}};
+    if (f.since != WallTime{}) o["since"] = unix_seconds(f.since);
+    findings.push_back(std::move(o));
+  }
+  for (const std::string& name : v.fine) fine.push_back(json::string(name));
+  return {{"severity", to_string(v.severity)},
+          {"sentence", v.sentence},
+          {"findings", std::move(findings)},
+          {"fine", std::move(fine)}};
+}
+
+}  // namespace bulkhead::control

@@ -1,0 +1,286 @@
+// What the observer reports by itself: begin and end of each trouble, the verdict, and the last minute.
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <cmath>
+
+#include "observer.h"
+
+namespace bulkhead::control {
+namespace json = boost::json;
+namespace {
+
+constexpr double kRejectingShare = 0.01;                   // of the calls of the window
+constexpr double kFullShare = 0.9;                         // of a second without a free unit
+constexpr double kNearMaxWait = 0.8;                       // the p99 of the wait, of max_wait
+constexpr double kLongWait = 1;                            // seconds, if max_wait has no end
+constexpr double kStuckFactor = 10, kStuckAtLeast = 30;    // of the usual p99; seconds
+constexpr std::uint32_t kUsualFrom = 10, kUsualOver = 60;  // seconds
+
+double seconds_of(std::uint16_t bucket) {
+  return bucket == kNothing ? -1 : Histogram::upper_bound(bucket) / std::exp2(1.0 / 16) * 1e-9;
+}
+
+double seconds_of(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+// Threads that have run for long after their caller gave up.
+std::uint32_t abandoned_threads(const BulkheadSnapshot& now) {
+  return now.pool && seconds_of(now.pool->oldest_abandoned) > kStuckAtLeast ? now.pool->abandoned : 0;
+}
+
+std::string percent(double share) { return std::to_string(std::lround(100 * share)) + " %"; }
+
+}  // namespace
+
+// An automatic event at the begin of an episode and one at its end.
+void Observer::report(Episode::Step step, const Episode& episode, std::string_view kind,
+                      std::string_view name, std::string begun, std::string ended) {
+  if (step == Episode::Step::none) return;
+  const bool over = step == Episode::Step::ended;
+  JournalEntry entry{.kind = over ? "recovered" : std::string(kind),
+                     .bulkhead = std::string(name),
+                     .text = over ? std::move(ended) : std::move(begun),
+                     .automatic = true,
+                     .began = episode.since(),
+                     .peak = episode.peak()};
+  if (over) {
+    entry.ended = episode.until();
+    const auto lasted = std::chrono::duration<double>(episode.until() - episode.since()).count();
+    entry.text += " (for " + span_text(lasted + 1) + ')';
+  }
+  journal_.add(std::move(entry));
+}
+
+void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, const Sample& sample,
+                               double saturated) {
+  const Snapshot& gate = entry.now.gate;
+  const WallTime now = last_second_;
+  std::uint64_t rejected = 0, most = 0;
+  for (std::size_t i = 0; i < kRejectReasons; ++i) rejected += sample.rejected[i];
+
+  // A second with few calls is judged with the others of its window.
+  const Counts &from = row.counts.front(), &to = row.counts.back();
+  const std::uint64_t calls = to.calls() - from.calls();
+  const double share =
+      calls > 0 ? static_cast<double>(to.all_rejected() - from.all_rejected()) / static_cast<double>(calls)
+                : 0;
+  const auto rejects = row.rejecting.second(rejected > 0 && share >= kRejectingShare, share, now);
+  if (row.rejecting.beginning())
+    for (std::size_t i = 0; i < kRejectReasons; ++i)
+      if (to.rejected[i] - from.rejected[i] > most) {
+        most = to.rejected[i] - from.rejected[i];
+        row.reason = to_string(static_cast<Reason>(i));
+      }
+  const std::string because = row.reason.empty() ? "" : " (" + row.reason + ')';
+  report(rejects, row.rejecting, "rejecting", entry.name,
+         "rejects calls: " + percent(share) + " of them" + because,
+         "rejects no calls any more; at most " + percent(row.rejecting.peak()) + " were rejected" + because);
+
+  const bool busy = gate.in_flight > 0 && gate.max_concurrent > 0;
+  const bool measured = gate.saturated > std::chrono::nanoseconds(0);
+  const bool is_full = busy && (measured ? saturated >= kFullShare : gate.in_flight >= gate.max_concurrent);
+  const std::string use = std::to_string(gate.in_flight) + '/' + std::to_string(gate.max_concurrent);
+  report(row.full.second(is_full, gate.in_flight, now), row.full, "full", entry.name,
+         "full: " + use + " in flight, " + std::to_string(gate.waiting) + " waiting", "has free units again");
+
+  const double wait = seconds_of(sample.times[0][2]);
+  const double bound = entry.configured.max_wait == wait_forever
+                           ? kLongWait
+                           : kNearMaxWait * seconds_of(entry.configured.max_wait);
+  report(row.long_wait.second(wait > 0 && wait >= bound, wait, now), row.long_wait, "waiting", entry.name,
+         "calls wait long: p99 " + span_text(wait), "calls wait less than " + span_text(bound) + " again");
+
+  const double oldest = gate.oldest_hold ? seconds_of(*gate.oldest_hold) : 0;
+  const double usual = row.usual_seconds >= kUsualFrom ? std::exp(row.usual_p99) : 0;
+  const std::uint32_t abandoned = abandoned_threads(entry.now);
+  const bool stuck = abandoned > 0 || oldest > std::max(kStuckAtLeast, kStuckFactor * usual);
+  report(row.stuck.second(stuck, oldest, now), row.stuck, "stuck", entry.name,
+         abandoned > 0 ? std::to_string(abandoned) + " threads run on without their caller"
+                       : "a call has run for " + span_text(oldest),
+         "no call is stuck any more");
+
+  // The usual time of a call: slowly learnt, and hardly from seconds that are far from usual.
+  const double p50 = seconds_of(sample.times[1][0]), p99 = seconds_of(sample.times[1][2]);
+  if (p50 <= 0 || p99 <= 0 || row.rejecting.beginning() || row.full.beginning()) return;
+  const bool odd = row.usual_seconds >= kUsualFrom && std::log(p50) > row.usual_p50 + std::log(2.0);
+  row.usual_seconds = std::min(row.usual_seconds + 1, kUsualOver);
+  const double weight = (odd ? 0.05 : 1.0) / row.usual_seconds;
+  row.usual_p50 += weight * (std::log(p50) - row.usual_p50);
+  row.usual_p99 += weight * (std::log(p99) - row.usual_p99);
+}
+
+void Observer::report_pools(const RegistrySnapshot& all) {
+  for (const auto& pool : all.resources) {
+    Episode& down = pools_.try_emplace(pool.name, Episode({.begin = 2, .end = 2})).first->second;
+    report(down.second(pool.now.failures > 0, pool.now.failures, last_second_), down, "pool_down", pool.name,
+           "the pool cannot connect: " + pool.now.last_failure, "the pool connects again");
+  }
+  std::erase_if(pools_, [&](const auto& known) {
+    return std::ranges::none_of(all.resources, [&](const auto& pool) { return pool.name == known.first; });
+  });
+}
+
+SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::Entry& entry) const {
+  const BulkheadSnapshot& now = entry.now;
+  SeenBulkhead b{.name = entry.name,
+                 .critical = entry.criticality == Priority::critical,
+                 .in_flight = now.gate.in_flight,
+                 .max_concurrent = now.gate.max_concurrent,
+                 .waiting = now.gate.waiting,
+                 .max_queue = now.gate.max_queue,
+                 .closed = now.gate.closed,
+                 .draining = now.draining,
+                 .shadow = now.shadow,
+                 .enabled = now.enabled,
+                 .has_breaker = now.breaker.has_value(),
+                 .abandoned = abandoned_threads(now)};
+  if (now.breaker) {
+    b.breaker_forced = now.breaker->mode == BreakerMode::forced_open;
+    b.breaker_rejects = b.breaker_forced || (now.breaker->mode == BreakerMode::automatic &&
+                                             now.breaker->state == BreakerState::open);
+  }
+  if (now.gate.oldest_hold) b.oldest = seconds_of(*now.gate.oldest_hold);
+  if (now.fleet && now.fleet->state == FleetState::degraded)
+    b.fleet = now.fleet->problem.empty() ? "no answer" : now.fleet->problem;
+  for (const GroupSnapshot& group : all.groups) {
+    if (group.name != entry.group) continue;
+    if (const auto* const member = group.find(entry.name)) b.guaranteed = member->guaranteed;
+    std::uint32_t most = 0;
+    for (const auto& other : group.members)
+      if (other.name != entry.name && other.borrowed > most) most = other.borrowed, b.borrower = other.name;
+  }
+  if (b.draining || b.breaker_forced)
+    for (const json::value& o : operations_.of(entry.name)) {
+      const json::object& fields = o.as_object();
+      if (fields.at("field").as_string() != (b.draining ? "drain" : "breaker")) continue;
+      b.by = fields.at("by").as_string().c_str();
+      b.why = fields.at("reason").as_string().c_str();
+      b.until =
+          WallTime(std::chrono::milliseconds(std::llround(1000 * fields.at("expires").to_number<double>())));
+    }
+  const auto found = rows_.find(entry.name);
+  if (found == rows_.end()) return b;
+  const Row& row = found->second;
+  if (row.counts.size() > 1) {
+    const Counts &from = row.counts.front(), &to = row.counts.back();
+    const auto per_second = [n = row.counts.size() - 1](std::uint64_t count) {
+      return static_cast<double>(count) / static_cast<double>(n);
+    };
+    b.calls = per_second(to.calls() - from.calls());
+    b.rejected = per_second(to.all_rejected() - from.all_rejected());
+    b.failed = per_second(to.failed - std::min(to.failed, from.failed));
+    b.ended = per_second(to.released - std::min(to.released, from.released));
+    b.would_reject = per_second(to.would_reject - std::min(to.would_reject, from.would_reject));
+  }
+  const auto times = [](HistogramCounts counts, const HistogramCounts& before, double q) {
+    if (counts.count() < before.count()) return -1.0;  // reset_statistics()
+    counts -= before;
+    return counts.count() == 0 ? -1.0 : static_cast<double>(counts.quantile(q)) * 1e-9;
+  };
+  b.p50 = times(now.service, row.older.service, 0.5);
+  b.p99 = times(now.service, row.older.service, 0.99);
+  b.wait_p99 = times(now.wait, row.older.wait, 0.99);
+  if (row.usual_seconds >= kUsualFrom) {
+    b.usual_p50 = std::exp(row.usual_p50);
+    b.usual_p99 = std::exp(row.usual_p99);
+  }
+  b.reason = row.reason;
+  b.rejecting = row.rejecting.active() && b.rejected > 0;
+  b.full = row.full.active();
+  b.long_wait = row.long_wait.active();
+  b.stuck = row.stuck.active();
+  for (const Episode* episode : {&row.rejecting, &row.full, &row.long_wait, &row.stuck})
+    if (episode->active()) {
+      b.since = episode->since();
+      break;
+    }
+  if (b.breaker_rejects && entry.bulkhead) b.since = wall_time(now.breaker->since, entry.bulkhead->clock());
+  return b;
+}
+
+Seen Observer::see(const RegistrySnapshot& all) const {
+  Seen seen{.now = last_second_, .overrides = operations_.count()};
+  for (const auto& entry : all.bulkheads) {
+    seen.bulkheads.push_back(see(all, entry));
+    if (!entry.configured.nested) seen.calls += seen.bulkheads.back().calls;
+    seen.rejected += seen.bulkheads.back().rejected;
+  }
+  for (const auto& pool : all.resources) {
+    const auto known = pools_.find(pool.name);
+    if (known == pools_.end()) continue;
+    seen.pools.push_back({.name = pool.name,
+                          .error = pool.now.last_failure,
+                          .since = known->second.since(),
+                          .down = known->second.active(),
+                          .alive = pool.now.used + pool.now.idle,
+                          .waiting = pool.now.gate.waiting});
+  }
+  if (!has_file(live_)) return seen;
+  const ConfigStatus status = live_.status();
+  seen.config_valid = status.last_reload_successful;
+  seen.config_file = status.file;
+  seen.needs_restart = status.needs_restart.size();
+  if (!status.problems.empty()) {
+    const std::string error = to_text(status.problems.front());
+    seen.config_error = error.substr(0, error.find('\n'));
+  }
+  if (!seen.config_valid) seen.config_since = wall_time(status.last_attempt, live_.clock());
+  return seen;
+}
+
+Observer::Minute Observer::last_minute(const Row& row) const {
+  Minute minute{.seconds = std::min(kMinute, row.history.size())};
+  for (std::size_t i = row.history.size() - minute.seconds; i < row.history.size(); ++i) {
+    const Sample& s = row.history[i];
+    minute.calls += s.calls;
+    minute.failed += s.failed;
+    for (std::size_t r = 0; r < kRejectReasons; ++r) minute.rejected += s.rejected[r];
+  }
+  return minute;
+}
+
+json::value Observer::since_json(const Row& row) {
+  for (const Episode* episode : {&row.rejecting, &row.full, &row.long_wait, &row.stuck})
+    if (episode->active()) return unix_seconds(episode->since());
+  return nullptr;
+}
+
+std::vector<MetricsWindow> Observer::windows() const {
+  std::vector<MetricsWindow> list;
+  for (const auto& [name, row] : rows_) {
+    const Minute minute = last_minute(row);
+    MetricsWindow window{.bulkhead = name,
+                         .seconds = static_cast<double>(minute.seconds),
+                         .requests = minute.calls,
+                         .rejected = minute.rejected,
+                         .failed = minute.failed};
+    for (const Episode* episode : {&row.rejecting, &row.full})
+      if (window.since == WallTime{} && episode->active()) window.since = episode->since();
+    list.push_back(std::move(window));
+  }
+  return list;
+}
+
+json::object Observer::status() const {
+  json::array bulkheads;
+  for (const auto& [name, row] : rows_) {
+    const Minute minute = last_minute(row);
+    const double share =
+        minute.calls > 0 ? static_cast<double>(minute.rejected) / static_cast<double>(minute.calls) : 0;
+    std::string state = "ok";
+    for (const Finding& finding : verdict_.findings)
+      if (finding.subject == name) state = finding.symptom;
+    bulkheads.push_back(json::object{{"name", name},
+                                     {"state", state},
+                                     {"since", since_json(row)},
+                                     {"calls", minute.calls},
+                                     {"rejected", minute.rejected},
+                                     {"rejected_percent", round_to(100 * share, 100)},
+                                     {"seconds", minute.seconds}});
+  }
+  return {{"time", unix_seconds(last_second_)},
+          {"instance", options_.instance},
+          {"verdict", verdict_json(verdict_)},
+          {"bulkheads", std::move(bulkheads)}};
+}
+
+}  // namespace bulkhead::control

@@ -1,0 +1,77 @@
+// resource.h - the types that a ResourcePool and its users share: how resources are opened, and why there is none.
+//
+//   bulkhead::ResourceBudget connections{100};             // of all pools together
+//
+// Threads: plain values; every member of ResourceBudget may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "bulkhead/clock.h"
+#include "bulkhead/rejection.h"
+
+namespace bulkhead {
+
+namespace detail {
+class ResourceCore;
+}
+
+// What a factory is told.
+struct Opening {
+  TimePoint deadline = no_deadline;
+  std::stop_token stop{};  // fires when the pool is closed
+};
+
+// How long a factory that failed is left alone: initial, then twice as long each time, at most `max`; up
+// to the share `jitter` shorter, so that many pools do not come back at once.
+struct Backoff {
+  std::chrono::nanoseconds initial = std::chrono::milliseconds(100);
+  std::chrono::nanoseconds max = std::chrono::seconds(10);
+  double jitter = 0.2;
+};
+
+enum class Maintenance : std::uint8_t {
+  background,  // on helper threads
+  by_hand,     // inside ResourcePool::maintain(): for tests and simulations on virtual time
+};
+
+// Why there is no lease: the gate rejected the call (rejection), or the resource could not be opened (failed). Callers
+// treat a dependency that is down differently from a pool that is full.
+struct ResourceError {
+  std::optional<Rejection> rejection{};
+  Name name{};
+  std::string failure{};                   // what the factory said
+  std::uint32_t failures = 0;              // in a row
+  std::chrono::nanoseconds retry_after{};  // until the factory is tried again; 0: at once
+
+  bool failed() const noexcept { return !rejection; }
+  // bulkhead "db" cannot open: connection refused (3 failures in a row), next try in 400 ms
+  std::string message() const;
+};
+
+// How many resources several pools may have alive together, opening and closing ones included. A pool that
+// may open one more but finds the budget used up closes an idle one of its neighbours first. Outlives
+// its pools.
+class ResourceBudget {
+ public:
+  explicit ResourceBudget(std::uint32_t total);
+  ~ResourceBudget();
+  ResourceBudget(const ResourceBudget&) = delete;
+  ResourceBudget& operator=(const ResourceBudget&) = delete;
+
+  std::uint32_t total() const noexcept;
+  std::uint32_t alive() const noexcept;  // of all its pools, now
+  std::uint32_t most_alive() const noexcept;
+
+ private:
+  friend class detail::ResourceCore;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,123 @@
+// scope.h - how far a limit reaches, and where the units of a limit come from that many processes share.
+//
+//   bulkhead::shm::Host host{{.region = "/run/shop/bulkhead"}};                    // adapters/shm/host.h
+//   bulkhead::Registry registry{{.sources = &host}};
+//   registry.add({.options = {.name = "gpu", .max_concurrent = 4, .scope = bulkhead::Scope::host}});
+//
+// A bulkhead with Scope::host caps the calls of all processes of the host together, one with Scope::fleet those of all
+// processes that use one store (adapters/redis/fleet.h). Everything else is as for any bulkhead: each process has its own
+// line, metrics, breaker and overrides. Snapshot::in_flight counts the calls of this process; Snapshot::saturated is not
+// measured.
+//
+// The classes below are for implementations of a scope, such as adapters/shm.
+// Threads: take(), give_back(), limit(), in_use() and describe() of a source may be called by any number of threads at once,
+//   the other functions by one thread at a time.
+// Promises: no function of a source blocks, allocates or throws, except UnitSources::open() and describe().
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "bulkhead/clock.h"
+#include "bulkhead/fleet.h"
+#include "bulkhead/rejection.h"
+
+namespace bulkhead {
+
+enum class Scope : std::uint8_t {
+  process,
+  host,   // all processes that share a region of memory
+  fleet,  // all hosts that share a store
+};
+
+constexpr std::string_view to_string(Scope scope) noexcept {
+  constexpr std::string_view kNames[] = {"process", "host", "fleet"};
+  return kNames[static_cast<std::size_t>(scope)];
+}
+
+// What one bulkhead of this process holds of a shared limit.
+class UnitSource {
+ public:
+  // A call that asks for units: the first in line, or one that has just come.
+  struct Head {
+    Priority priority = Priority::normal;
+    std::uint32_t cost = 1;
+    TimePoint since = no_deadline;  // when it joined the line; no_deadline: it has just come
+    std::uint32_t line = 0;         // units that it and those behind it need, or nearly; 0: it has just come
+  };
+
+  virtual ~UnitSource() = default;
+  // All units for one call, or none: there are not enough, or an older call of another process goes first.
+  virtual bool take(const Head& head) noexcept = 0;
+  // Offers them to other processes. The gate serves the line of its own process.
+  virtual void give_back(std::uint32_t units) noexcept = 0;
+  virtual std::uint32_t in_use() const noexcept = 0;  // units that this process has taken and not given back
+  // Ends every change of the line: the first call in it; null: the line is empty. While there is a first call, the user is
+  // told when take() may succeed. With null, units that are free now are offered to other processes.
+  virtual void set_head(const Head* head) noexcept = 0;
+
+  virtual std::uint32_t limit() const noexcept = 0;  // in force now, for all processes together
+  // False: the number is more than this source can have.
+  virtual bool resize(std::uint32_t limit) noexcept = 0;
+  // When it returns, the user is not called any more, and is not being called, unless on this thread.
+  virtual void mute() noexcept = 0;
+  // For a fleet; false: this source is not one.
+  virtual bool describe(FleetSnapshot&) const { return false; }
+};
+
+// The gate that uses a source.
+class UnitUser {
+ public:
+  virtual void units_may_be_free() noexcept = 0;  // on a thread of the source
+  struct Usage {
+    std::uint64_t arrived = 0,
+                  admitted = 0;   // calls since the start; arrived: also rejected and waiting ones
+    std::uint32_t in_flight = 0;  // units
+  };
+  virtual Usage usage() const noexcept = 0;  // by any thread
+  // Around fork(), for a source whose units stay with the parent.
+  virtual void before_fork() noexcept = 0;
+  virtual void after_fork(bool in_child) noexcept = 0;
+
+ protected:
+  ~UnitUser() = default;
+};
+
+class UnitSources {
+ public:
+  struct Request {
+    Scope scope = Scope::host;
+    std::string_view bulkhead{};
+    std::uint32_t max_concurrent = 1;
+    double critical_reserve = 0;
+    std::uint32_t max_queue = 0;
+  };
+  // std::invalid_argument if the scope is not available or a number is out of range. The user outlives the source.
+  virtual std::unique_ptr<UnitSource> open(const Request& request, UnitUser& user) = 0;
+  // Throws what open() would because of the request, and changes nothing.
+  virtual void check(const Request& request) const = 0;
+
+ protected:
+  ~UnitSources() = default;
+};
+
+// Limits of the host and of a fleet in one registry: each request goes to the source of its scope. Null: not available.
+class SourcesByScope final : public UnitSources {
+ public:
+  SourcesByScope(UnitSources* host, UnitSources* fleet) noexcept : host_(host), fleet_(fleet) {}
+  std::unique_ptr<UnitSource> open(const Request& request, UnitUser& user) override {
+    return of(request).open(request, user);
+  }
+  void check(const Request& request) const override { of(request).check(request); }
+
+ private:
+  UnitSources& of(const Request& request) const;  // std::invalid_argument
+
+  UnitSources* host_;
+  UnitSources* fleet_;
+};
+
+}  // namespace bulkhead

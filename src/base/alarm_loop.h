@@ -1,0 +1,36 @@
+// alarm_loop.h - expires alarms in order of their time, on the thread that calls run().
+//
+// Threads: run() one; the other members any. An alarm's expire() runs under the lock, expired() without it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+
+#include "base/alarm_heap.h"
+#include "bulkhead/clock.h"
+#include "bulkhead/detail/std_mutex.h"
+
+namespace bulkhead {
+
+class AlarmLoop : public DeadlineDriver {
+ public:
+  void arm(Alarm& alarm) noexcept override;
+  void disarm(Alarm& alarm) noexcept override;
+
+  void run() noexcept;    // returns after stop()
+  void hurry() noexcept;  // makes every alarm due at once, from now on
+  bool hurried() const noexcept { return hurried_.load(std::memory_order_relaxed); }
+  void stop() noexcept;  // hurry(); run() returns when no alarm is left
+
+ protected:
+  ~AlarmLoop() = default;
+
+ private:
+  detail::StdMutex mutex_;
+  std::condition_variable changed_;
+  AlarmHeap heap_ BULKHEAD_GUARDED_BY(mutex_);
+  std::atomic<bool> hurried_{false};  // written under the lock; hurried() reads it as a hint
+  bool stopping_ BULKHEAD_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace bulkhead

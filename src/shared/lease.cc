@@ -1,0 +1,214 @@
+#include "shared/lease.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/text.h"
+
+namespace bulkhead::shared {
+namespace {
+
+constexpr std::int64_t kMilli = 1'000'000;
+constexpr std::int64_t kFullMemo = 5 * kMilli;  // how long a member believes that the limit is full
+
+}  // namespace
+
+Lease::Lease(LeaseOptions options) : o_(std::move(options)), limit_(o_.limit) {
+  if (o_.limit == 0 || o_.limit > kMaxUnits || o_.weight == 0 || o_.weight > kMaxWeight)
+    base::throw_invalid("lease: a limit or a weight is out of range");
+  if (o_.when_cut_off == WhenCutOff::local) {
+    static_cap_ = local_cap();
+    static_until_ = std::numeric_limits<std::int64_t>::max();
+  }
+}
+
+std::uint32_t Lease::local_cap() const noexcept {
+  return std::max(1u, static_cast<std::uint32_t>(limit() * o_.max_share + 1e-9));
+}
+
+void Lease::void_all() noexcept {
+  static_until_ = 0;
+  static_cap_ = 0;
+  deadline_ = 0;
+}
+
+void Lease::set_cap(std::uint32_t cap) noexcept {
+  std::uint64_t w = word_.load(std::memory_order_relaxed);
+  while (!word_.compare_exchange_weak(w, std::uint64_t{cap} << 32 | in_use(w), std::memory_order_acq_rel,
+                                      std::memory_order_relaxed)) {
+  }
+}
+
+void Lease::drop_idle() noexcept {
+  std::uint64_t w = word_.load(std::memory_order_relaxed);
+  while (in_use(w) < cap(w) &&
+         !word_.compare_exchange_weak(w, std::uint64_t{in_use(w)} << 32 | in_use(w),
+                                      std::memory_order_acq_rel, std::memory_order_relaxed)) {
+  }
+}
+
+std::uint32_t Lease::safe_share() const noexcept {
+  return std::min(local_cap(), limit() / std::max(1u, members_));
+}
+
+// C3. The calls that still run are a debt: `in_use` has to fall below the new cap before anybody enters.
+std::uint32_t Lease::claim(std::int64_t now) noexcept {
+  const std::uint32_t units =
+      o_.when_cut_off == WhenCutOff::local ? std::min(cap(), safe_share()) : allowed(now);
+  set_cap(units);
+  return units;
+}
+
+bool Lease::needs_sync(const Wish& wish, std::int64_t now) const noexcept {
+  if (full_ || restated_ || hungry_ || !valid(now) || now < learning_until_) return true;
+  if (o_.direct) return false;
+  return wish.rejected || wish.line > 0 || wish.need != told_need_ || wish.slack != told_slack_;
+}
+
+// Its units are missing elsewhere, so it says so before its next heartbeat.
+bool Lease::needs_much_less(const Wish& wish) const noexcept {
+  return 2 * (std::uint64_t{wish.need} + wish.slack) < std::uint64_t{told_need_} + told_slack_;
+}
+
+std::int64_t Lease::due(const Wish& wish) const noexcept {
+  if (!sent_any_) return 0;
+  if (outstanding_) return sent_at_ + o_.times.reply_timeout;
+  if (restated_) return sent_at_;
+  std::int64_t at = sent_at_ + o_.times.heartbeat;
+  const auto sooner = [&](std::int64_t t) { at = std::min(at, t); };
+  if (full_ || hungry_ || held() < granted_) sooner(sent_at_ + o_.times.min_sync);
+  const std::uint64_t w = word_.load(std::memory_order_relaxed);
+  const bool learning = sent_at_ < learning_until_;
+  if (o_.direct) {
+    if (wish.line > 0 && !learning) sooner(std::max(sent_at_, full_until_));
+    if (wish.line == 0 && cap(w) > in_use(w)) sooner(sent_at_);
+  } else if (wish.rejected || wish.line > 0 || needs_much_less(wish)) {
+    sooner(sent_at_ + o_.times.min_sync);
+  }
+  return at;
+}
+
+StoreRequest Lease::request(StoreOp op, const std::string& run) {
+  StoreRequest r;
+  r.op = op;
+  r.member = o_.member;
+  r.seq = ++seq_;
+  r.weight = o_.weight;
+  r.tie = o_.tie;
+  r.ttl = o_.times.ttl / kMilli;
+  r.grace = o_.times.grace / kMilli;
+  r.gap = o_.times.gap / kMilli;
+  r.run = run;
+  r.seen_ver = seen_ver_;
+  r.limit = o_.limit;
+  r.limit_version = o_.limit_version;
+  return r;
+}
+
+std::optional<StoreRequest> Lease::next(const Wish& wish, const std::string& run, std::int64_t now) {
+  if (now < due(wish)) return std::nullopt;
+  const bool sync = needs_sync(wish, now);
+  StoreRequest r = request(StoreOp::sync, run);
+  // C1: lowered first, told afterwards.
+  if (!valid(now)) {
+    r.have = claim(now);
+  } else {
+    if (o_.direct && wish.line == 0) drop_idle();
+    r.have = held();
+  }
+  // What is given back now is not used without a lease either.
+  if (!o_.direct && o_.when_cut_off != WhenCutOff::local && r.have < static_cap_) static_cap_ = r.have;
+  const std::uint32_t used = in_use();
+  r.need = std::min(local_cap(), o_.direct ? used + wish.line : wish.need);
+  r.slack = o_.direct ? 0 : std::min(local_cap() - r.need, wish.slack);
+  if (!o_.direct && wish.line > 0)  // calls wait now: what the past needed is not enough
+    r.need = std::min(local_cap(), std::max(r.need, used + std::min(wish.line, used + 1)));
+  if (!sync) {
+    const std::uint32_t more =
+        o_.direct ? std::min(wish.line, local_cap() - std::min(local_cap(), r.have)) : 0;
+    r.op = more > 0 ? StoreOp::borrow : r.have < granted_ ? StoreOp::give_back : StoreOp::renew;
+    r.want = more;
+  }
+  sent_op_ = r.op;
+  sent_have_ = r.have;
+  sent_want_ = r.have + r.want;
+  told_need_ = o_.direct ? r.need : wish.need;
+  told_slack_ = wish.slack;
+  sent_at_ = now;
+  sent_any_ = outstanding_ = true;
+  restated_ = false;
+  return r;
+}
+
+bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t now) noexcept {
+  if (!outstanding_ || seq != seq_) return false;
+  outstanding_ = false;
+  seen_ver_ = std::max(seen_ver_, reply.ver);
+  if (reply.limit_version > o_.limit_version) {
+    o_.limit = reply.limit;
+    o_.limit_version = reply.limit_version;
+  }
+  if (reply.status != StoreStatus::ok) {
+    full_ = true;
+    return true;
+  }
+  const bool synced = sent_op_ == StoreOp::sync;
+  full_ = false;
+  hungry_ = reply.hungry && !synced && now - synced_at_ >= o_.times.min_sync;
+  learning_until_ = reply.learning > 0 ? now + reply.learning * kMilli : 0;
+  limit_ = reply.limit;
+  if (reply.members > 0) members_ = reply.members;
+  granted_ = reply.granted;
+  // A sync says anew what this member's share is; the others only add to the cap what they have fetched.
+  std::uint32_t most = cap() + (reply.granted - std::min(reply.granted, sent_have_));
+  if (synced) {
+    synced_at_ = now;
+    target_ = reply.target;
+    most = target_;
+  }
+  set_cap(std::min({reply.granted, local_cap(), most}));
+  if (o_.direct && reply.granted < sent_want_) {
+    full_until_ = now + kFullMemo;
+    // Units of dead members come back by a sync only.
+    if (now - synced_at_ > o_.times.heartbeat / 4) full_ = true;
+  }
+  renewed_at_ = sent_at_;
+  const std::int64_t deadline = sent_at_ + o_.times.ttl - o_.times.margin;
+  std::uint32_t degraded = 0;
+  if (o_.when_cut_off == WhenCutOff::safe_share)
+    // A direct member holds next to nothing between its calls, so its last lease says nothing.
+    degraded = o_.direct ? safe_share() : std::min(cap(), safe_share());
+  else if (o_.when_cut_off == WhenCutOff::keep)
+    degraded = cap();
+  else if (o_.when_cut_off == WhenCutOff::local)
+    degraded = local_cap();
+  static_cap_.store(degraded, std::memory_order_relaxed);
+  static_until_.store(deadline + o_.static_for, std::memory_order_relaxed);
+  deadline_.store(deadline, std::memory_order_release);  // after the cap: see allowed()
+  return true;
+}
+
+StoreRequest Lease::leave_request(const std::string& run) {
+  set_cap(0);
+  void_all();
+  return request(StoreOp::leave, run);
+}
+
+bool Lease::set_limit(std::uint32_t limit) noexcept {
+  if (limit == 0 || limit > kMaxUnits) return false;
+  if (limit == o_.limit && limit == this->limit()) return true;
+  o_.limit = limit;
+  limit_ = limit;
+  ++o_.limit_version;
+  restated_ = true;
+  return true;
+}
+
+FleetState Lease::state(std::int64_t now) const noexcept {
+  if (renewed_at_ == 0) return FleetState::joining;
+  if (!valid(now)) return FleetState::degraded;
+  return now < learning_until_ ? FleetState::learning : FleetState::leased;
+}
+
+}  // namespace bulkhead::shared

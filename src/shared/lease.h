@@ -1,0 +1,146 @@
+// lease.h - what one process holds of a limit of the fleet: admits calls within its lease without asking anybody, and says
+// when to send which request to the store. Pure: time is an argument, in nanoseconds of a clock of this machine that also
+// counts while it sleeps (CLOCK_BOOTTIME), and is never compared with the store's.
+//
+// Threads: take() and give_back() may be called by any thread; all else by one thread, that of the store's client.
+//
+// Invariants
+//  C1  While the lease is valid (now < deadline), held() is at most what the store has granted: the cap is raised only by the
+//      reply to the latest request, and lowered before a request says so. deadline is ttl - margin after that request was
+//      *sent*, and the store counts the ttl from a later instant.
+//  C4  A cap below what is in use (the member's share has become smaller) admits nobody until enough calls have ended; what
+//      they use is held until then. Without that, a member under load would never give anything back.
+//  C2  `in_use` grows only while it stays within cap and the lease is valid, or within what the degraded mode allows.
+//  C3  A member whose lease has lapsed claims what its degraded mode lets it use, and no more: 0 in `closed`.
+//  T   gap >= 1.25 heartbeat: members that are well do not look like a step of the clock. margin >= gap + 2 % of ttl: a step
+//      too small to be noticed cannot end a lease early. ttl - margin >= 3 heartbeats + reply_timeout: one lost reply
+//      costs nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "bulkhead/fleet.h"
+#include "shared/limit_state.h"
+
+namespace bulkhead::shared {
+
+// All in nanoseconds.
+struct LeaseTimes {
+  std::int64_t ttl, grace, heartbeat, gap, margin, reply_timeout, min_sync;
+  static LeaseTimes from(std::int64_t lease, std::int64_t grace) noexcept {
+    // 5 s: heartbeat 1 s, gap 1.25 s, margin 1.4 s, reply timeout 0.5 s, at most 50 demand syncs per second.
+    return {lease, grace, lease / 5, lease / 4, lease / 4 + lease * 3 / 100, lease / 10, lease / 250 + 1};
+  }
+  bool hold() const noexcept {  // see T
+    return heartbeat > 0 && 4 * gap >= 5 * heartbeat && margin >= gap + ttl / 50 &&
+           ttl - margin >= 3 * heartbeat + reply_timeout;
+  }
+};
+
+struct LeaseOptions {
+  std::string member{};
+  LeaseTimes times = LeaseTimes::from(5'000'000'000, 0);
+  WhenCutOff when_cut_off = WhenCutOff::safe_share;
+  std::int64_t static_for = 300'000'000'000;  // how long a degraded mode admits anything
+  double max_share = 1;                       // of the limit that this process uses, always
+  std::uint32_t weight = 1, tie = 0;
+  std::uint32_t limit = 1;
+  std::uint64_t limit_version = 0;
+  bool direct = false;  // hold what calls use, instead of what they probably will
+};
+
+class Lease {
+ public:
+  explicit Lease(LeaseOptions options);
+
+  // ---- any thread ----
+  bool take(std::uint32_t cost, std::int64_t now) noexcept {
+    std::uint64_t w = word_.load(std::memory_order_relaxed);
+    do {
+      if (std::uint64_t{in_use(w)} + cost > allowed(w, now)) return false;
+    } while (!word_.compare_exchange_weak(w, w + cost, std::memory_order_acquire, std::memory_order_relaxed));
+    return true;
+  }
+  void give_back(std::uint32_t units) noexcept { word_.fetch_sub(units, std::memory_order_release); }
+  std::uint32_t in_use() const noexcept { return in_use(word_.load(std::memory_order_relaxed)); }
+  std::uint32_t cap() const noexcept { return cap(word_.load(std::memory_order_relaxed)); }
+  std::uint32_t allowed(std::int64_t now) const noexcept {
+    return allowed(word_.load(std::memory_order_relaxed), now);
+  }
+  bool valid(std::int64_t now) const noexcept { return now < deadline_.load(std::memory_order_acquire); }
+  std::uint32_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
+  std::uint32_t local_cap() const noexcept;  // what max_share allows
+  // Admits nothing any more, from any mode: for the child of a fork().
+  void void_all() noexcept;
+
+  // ---- one thread ----
+  // What the store has to count for this member: the cap, and the calls above it.
+  std::uint32_t held() const noexcept {
+    const std::uint64_t w = word_.load(std::memory_order_relaxed);
+    const std::uint32_t above = in_use(w) < granted_ ? in_use(w) : granted_;
+    return cap(w) > above ? cap(w) : above;
+  }
+  struct Wish {
+    std::uint32_t need = 0, slack = 1;
+    std::uint32_t line = 0;  // units that calls wait for
+    bool rejected = false;   // a call has found no unit since the last request
+  };
+  // When next() has to be called at the latest, if the wish stays as it is.
+  std::int64_t due(const Wish& wish) const noexcept;
+  // The request to send now, or none. The one before counts as lost if its reply has not come in time.
+  std::optional<StoreRequest> next(const Wish& wish, const std::string& run, std::int64_t now);
+  // False: it is not the reply to the latest request, and changes nothing.
+  bool on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t now) noexcept;
+  void on_lost() noexcept { outstanding_ = false; }  // the latest request has no reply
+  StoreRequest leave_request(const std::string& run);
+  // For all members; false: not a number that can be.
+  bool set_limit(std::uint32_t limit) noexcept;
+
+  FleetState state(std::int64_t now) const noexcept;
+  std::uint32_t members() const noexcept { return members_; }
+  std::uint32_t target() const noexcept { return target_; }
+  std::uint64_t limit_version() const noexcept { return o_.limit_version; }
+  std::int64_t renewed_at() const noexcept { return renewed_at_; }  // when the request was sent; 0: never
+  std::int64_t deadline() const noexcept { return deadline_.load(std::memory_order_relaxed); }
+  const LeaseOptions& options() const noexcept { return o_; }
+  void set_direct(bool direct) noexcept { o_.direct = direct; }
+
+ private:
+  static constexpr std::uint32_t in_use(std::uint64_t w) noexcept { return static_cast<std::uint32_t>(w); }
+  static constexpr std::uint32_t cap(std::uint64_t w) noexcept { return static_cast<std::uint32_t>(w >> 32); }
+  std::uint32_t allowed(std::uint64_t w, std::int64_t now) const noexcept {
+    // acquire: whoever sees a deadline sees the cap that was lowered before it
+    if (now < deadline_.load(std::memory_order_acquire)) return cap(w);
+    return now < static_until_.load(std::memory_order_relaxed) ? static_cap_.load(std::memory_order_relaxed)
+                                                               : 0;
+  }
+  void set_cap(std::uint32_t cap) noexcept;
+  void drop_idle() noexcept;  // the cap becomes what is in use, if that is less
+  std::uint32_t safe_share() const noexcept;
+  std::uint32_t claim(std::int64_t now) noexcept;
+  bool needs_sync(const Wish& wish, std::int64_t now) const noexcept;
+  bool needs_much_less(const Wish& wish) const noexcept;
+  StoreRequest request(StoreOp op, const std::string& run);
+
+  LeaseOptions o_;  // limit and limit_version: the newest that is known
+
+  std::atomic<std::uint64_t> word_{0};  // cap, in_use
+  std::atomic<std::int64_t> deadline_{0};
+  std::atomic<std::int64_t> static_until_{0};
+  std::atomic<std::uint32_t> static_cap_{0};
+  std::atomic<std::uint32_t> limit_;
+
+  std::uint64_t seq_ = 0, seen_ver_ = 0;
+  bool outstanding_ = false, full_ = true, hungry_ = false, restated_ = false;
+  StoreOp sent_op_ = StoreOp::sync;
+  std::uint32_t granted_ = 0;  // by the last reply
+  std::uint32_t sent_have_ = 0, sent_want_ = 0, told_need_ = 0, told_slack_ = 0;
+  std::int64_t sent_at_ = 0, synced_at_ = 0, renewed_at_ = 0, learning_until_ = 0, full_until_ = 0;
+  bool sent_any_ = false;
+  std::uint32_t members_ = 0, target_ = 0;
+};
+
+}  // namespace bulkhead::shared

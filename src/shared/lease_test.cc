@@ -1,0 +1,229 @@
+#include "shared/lease.h"
+
+#include <gtest/gtest.h>
+
+#include "shared/demand.h"
+
+namespace bulkhead::shared {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+struct Member {
+  explicit Member(WhenCutOff mode, bool direct = false, double max_share = 1)
+      : lease({.member = "a",
+               .when_cut_off = mode,
+               .static_for = 60 * kSecond,
+               .max_share = max_share,
+               .limit = 20,
+               .direct = direct}) {}
+  Lease lease;
+  std::int64_t now = 100 * kSecond;
+
+  StoreRequest ask(const Lease::Wish& wish = {}) {
+    auto r = lease.next(wish, "run", now);
+    EXPECT_TRUE(r);
+    return r ? *r : StoreRequest();
+  }
+  void grant(std::uint64_t seq, std::uint32_t units, std::uint32_t members = 4) {
+    lease.on_reply(seq, {.ver = 1, .granted = units, .target = units, .members = members, .limit = 20}, now);
+  }
+};
+
+TEST(Lease, TheTimesKeepTheirRules) {
+  for (const std::int64_t lease : {kSecond / 2, kSecond, 5 * kSecond, 60 * kSecond})
+    EXPECT_TRUE(LeaseTimes::from(lease, 0).hold());
+}
+
+TEST(Lease, AdmitsWithinItsCapUntilItsDeadline) {
+  Member m(WhenCutOff::closed);
+  EXPECT_FALSE(m.lease.take(1, m.now));
+  m.grant(m.ask().seq, 3);
+  EXPECT_TRUE(m.lease.take(2, m.now));
+  EXPECT_FALSE(m.lease.take(2, m.now));
+  EXPECT_TRUE(m.lease.take(1, m.now));
+  m.lease.give_back(3);
+  EXPECT_TRUE(m.lease.take(1, m.lease.deadline() - 1));
+  EXPECT_FALSE(m.lease.take(1, m.lease.deadline()));
+}
+
+TEST(Lease, TheDeadlineCountsFromTheSendingNotFromTheReply) {
+  Member m(WhenCutOff::closed);
+  const StoreRequest r = m.ask();
+  m.now += 400'000'000;
+  m.grant(r.seq, 3);
+  EXPECT_EQ(m.lease.deadline(), 100 * kSecond + 5 * kSecond - 1'400'000'000);
+}
+
+TEST(Lease, AReplyToAnEarlierRequestIsIgnored) {
+  Member m(WhenCutOff::closed);
+  const StoreRequest first = m.ask();
+  m.now += kSecond;
+  const StoreRequest second = m.ask();
+  EXPECT_GT(second.seq, first.seq);
+  m.grant(first.seq, 9);
+  EXPECT_EQ(m.lease.cap(), 0u);
+  m.grant(second.seq, 2);
+  EXPECT_EQ(m.lease.cap(), 2u);
+}
+
+TEST(Lease, ALapsedMemberClaimsWhatItsModeAllows) {
+  const auto claims = [](WhenCutOff mode, std::uint32_t& degraded) {
+    Member m(mode, false, 0.75);
+    m.grant(m.ask().seq, 12);
+    m.now = m.lease.deadline();
+    degraded = m.lease.allowed(m.now);
+    EXPECT_EQ(m.lease.allowed(m.now + 60 * kSecond), 0u);
+    return m.ask().have;
+  };
+  std::uint32_t degraded = 0;
+  EXPECT_EQ(claims(WhenCutOff::closed, degraded), 0u);
+  EXPECT_EQ(degraded, 0u);
+  EXPECT_EQ(claims(WhenCutOff::safe_share, degraded), 5u);  // 20 / 4
+  EXPECT_EQ(degraded, 5u);
+  EXPECT_EQ(claims(WhenCutOff::keep, degraded), 12u);
+  EXPECT_EQ(degraded, 12u);
+  EXPECT_EQ(claims(WhenCutOff::local, degraded), 5u);
+  EXPECT_EQ(degraded, 15u);
+}
+
+TEST(Lease, ADirectMemberThatIsCutOffAdmitsItsShare) {
+  Member m(WhenCutOff::safe_share, true);
+  m.grant(m.ask().seq, 0);
+  EXPECT_EQ(m.lease.allowed(m.lease.deadline()), 5u);
+  m.now = m.lease.deadline();
+  EXPECT_EQ(m.ask().have, 5u);
+}
+
+TEST(Lease, WhatWasGivenBackIsNotUsedWithoutALease) {
+  Member m(WhenCutOff::keep);
+  m.grant(m.ask().seq, 12);
+  m.now += kSecond;
+  const StoreRequest r = m.ask({.need = 3});
+  m.lease.on_reply(r.seq, {.ver = 2, .granted = 12, .target = 3, .members = 4, .limit = 20}, m.now);
+  m.now += kSecond;
+  EXPECT_EQ(m.ask({.need = 3}).have, 3u);  // its reply is lost
+  EXPECT_EQ(m.lease.allowed(m.lease.deadline()), 3u);
+}
+
+TEST(Lease, OnlyLocalAdmitsBeforeTheFirstLease) {
+  EXPECT_FALSE(Member(WhenCutOff::safe_share).lease.take(1, kSecond));
+  EXPECT_TRUE(Member(WhenCutOff::local).lease.take(1, kSecond));
+}
+
+TEST(Lease, TheCapOfTheProcessHoldsAboveWhatIsGranted) {
+  Member m(WhenCutOff::closed, false, 0.1);
+  const StoreRequest r = m.ask({.need = 9});
+  EXPECT_EQ(r.need, 2u);
+  m.grant(r.seq, 9);
+  EXPECT_EQ(m.lease.cap(), 2u);
+}
+
+TEST(Lease, WhatIsAboveTheTargetIsGivenBackOnceCallsEnd) {
+  Member m(WhenCutOff::closed);
+  m.grant(m.ask().seq, 8);
+  EXPECT_TRUE(m.lease.take(6, m.now));
+  m.now += kSecond;
+  const StoreRequest r = m.ask({.need = 3});
+  m.lease.on_reply(r.seq, {.ver = 2, .granted = 8, .target = 4, .members = 4, .limit = 20}, m.now);
+  EXPECT_EQ(m.lease.held(), 6u);
+  m.lease.give_back(1);
+  EXPECT_FALSE(m.lease.take(1, m.now));  // or it would never become less
+  m.lease.give_back(2);
+  EXPECT_TRUE(m.lease.take(1, m.now));
+  EXPECT_EQ(m.lease.held(), 4u);
+  m.now += 20'000'001;  // and it does not wait for the next heartbeat to say so
+  const StoreRequest back = m.ask({.need = 3});
+  EXPECT_EQ(back.op, StoreOp::give_back);
+  EXPECT_EQ(back.have, 4u);
+  m.grant(back.seq, 4);
+  EXPECT_EQ(m.lease.cap(), 4u);
+}
+
+TEST(Lease, DirectBorrowsWhatTheLineNeedsAndReturnsWhatIsIdle) {
+  Member m(WhenCutOff::closed, true);
+  m.grant(m.ask().seq, 0);
+  StoreRequest r = m.ask({.line = 2});
+  EXPECT_EQ(r.op, StoreOp::borrow);
+  EXPECT_EQ(r.want, 2u);
+  m.grant(r.seq, 2);
+  EXPECT_TRUE(m.lease.take(2, m.now));
+  EXPECT_FALSE(m.lease.next({}, "run", m.now));  // in use: nothing to say before the next heartbeat
+  m.lease.give_back(2);
+  r = m.ask();
+  EXPECT_EQ(r.op, StoreOp::give_back);
+  EXPECT_EQ(r.have, 0u);
+  EXPECT_FALSE(m.lease.take(1, m.now));
+}
+
+TEST(Lease, DirectRemembersForAMomentThatTheLimitIsFull) {
+  Member m(WhenCutOff::closed, true);
+  m.grant(m.ask().seq, 0);
+  m.grant(m.ask({.line = 1}).seq, 0);
+  EXPECT_FALSE(m.lease.next({.line = 1}, "run", m.now));
+  m.now += 5'000'000;
+  EXPECT_TRUE(m.lease.next({.line = 1}, "run", m.now));
+}
+
+TEST(Lease, HeartbeatsRenewAndDemandSyncs) {
+  Member m(WhenCutOff::closed);
+  const Lease::Wish same{.need = 2, .slack = 1};
+  m.grant(m.ask(same).seq, 3);
+  EXPECT_FALSE(m.lease.next(same, "run", m.now));
+  m.now += kSecond;
+  const StoreRequest r = m.ask(same);
+  EXPECT_EQ(r.op, StoreOp::renew);
+  EXPECT_EQ(r.have, 3u);
+  m.grant(r.seq, 3);
+  m.now += 20'000'001;
+  EXPECT_EQ(m.ask({.need = 2, .slack = 1, .rejected = true}).op, StoreOp::sync);
+}
+
+TEST(Lease, AnOperatorsLimitIsStatedAtOnceWithANewVersion) {
+  Member m(WhenCutOff::closed);
+  m.grant(m.ask().seq, 3);
+  EXPECT_TRUE(m.lease.set_limit(30));
+  const StoreRequest r = m.ask();
+  EXPECT_EQ(r.op, StoreOp::sync);
+  EXPECT_EQ(r.limit, 30u);
+  EXPECT_EQ(r.limit_version, 1u);
+}
+
+TEST(Lease, AMemberPassesOnTheNewestLimitItHasSeen) {
+  Member m(WhenCutOff::closed);
+  m.lease.on_reply(m.ask().seq, {.ver = 1, .granted = 3, .members = 1, .limit = 50, .limit_version = 7},
+                   m.now);
+  m.now += kSecond;
+  EXPECT_EQ(m.ask().limit, 50u);
+  EXPECT_EQ(m.lease.limit(), 50u);
+}
+
+TEST(Demand, IsArrivalsTimesTheMeanTimeOfACall) {
+  Demand d;
+  for (int i = 0; i < 100; ++i) d.sample(0.1, 20, 10, 4);  // half of the calls are rejected; 4 in use
+  EXPECT_EQ(d.units(1000).need, 8u);
+  EXPECT_EQ(d.units(1000).slack, 6u);
+  EXPECT_EQ(d.units(5).need, 5u);
+}
+
+TEST(Demand, FortySmallPoolsLoseWhatOneLargePoolDoesNot) {
+  EXPECT_NEAR(erlang_b(5, 3), 0.11, 0.005);
+  EXPECT_LT(erlang_b(200, 120), 1e-9);
+  EXPECT_EQ(erlang_b(5, 0), 0);
+}
+
+TEST(Demand, GrowsFromRejectedCallsAlone) {
+  Demand d;
+  d.sample(0.1, 5, 0, 0);
+  EXPECT_GE(d.units(100).need, 1u);
+}
+
+TEST(Demand, AnIdleProcessKeepsOneUnitOfSlack) {
+  Demand d;
+  for (int i = 0; i < 100; ++i) d.sample(0.1, 0, 0, 0);
+  EXPECT_EQ(d.units(100).need, 0u);
+  EXPECT_EQ(d.units(100).slack, 1u);
+}
+
+}  // namespace
+}  // namespace bulkhead::shared

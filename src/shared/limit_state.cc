@@ -1,0 +1,134 @@
+#include "shared/limit_state.h"
+
+#include <algorithm>
+
+#include "shared/share.h"
+
+namespace bulkhead::shared {
+namespace {
+
+// In the order of the script.
+StoreReply reply(StoreStatus status, const LimitState& s, const StoreRequest& r, std::int64_t now) {
+  StoreReply answer{.status = status, .ver = s.ver, .limit = s.limit, .limit_version = s.limit_version};
+  if (s.learn > now) answer.learning = s.learn - now;
+  answer.hungry = s.hungry > 0 && now - s.hungry < r.ttl;
+  return answer;
+}
+
+std::uint64_t sum_of(const LimitState& s) {
+  std::uint64_t sum = 0;
+  for (const auto& [id, m] : s.members) sum += m.granted;
+  return sum;
+}
+
+// With an empty table there is no lease that a step of the clock could have ended too early.
+bool in_doubt(const LimitState& s, const StoreRequest& r, std::int64_t now) {
+  return !s.known || s.run != r.run || r.seen_ver > s.ver || now < s.last ||
+         (now - s.last > r.gap && s.sum > 0);
+}
+
+void note(LimitState& s, MemberState& m, const StoreRequest& r, std::uint32_t granted, std::int64_t now) {
+  m = {granted, r.need, r.slack, r.weight, r.tie, now + r.ttl, r.seq};
+  if (granted < r.need) s.hungry = now;
+  s.last = now;
+  ++s.ver;
+}
+
+StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
+  const auto known = s.members.find(r.member);
+  if (known != s.members.end() && r.seq <= known->second.seq) return reply(StoreStatus::stale, s, r, now);
+  if (in_doubt(s, r, now) || s.sum != sum_of(s)) s.learn = now + r.ttl + r.grace;
+  if (!s.known) {
+    s.known = true;
+    s.limit = r.limit;
+    s.limit_version = r.limit_version;
+  }
+  s.run = r.run;
+  s.ver = std::max(s.ver, r.seen_ver);
+  const bool learning = now < s.learn;
+  if (!learning) std::erase_if(s.members, [&](const auto& m) { return now >= m.second.expires + r.grace; });
+
+  const auto own = s.members.find(r.member);
+  const bool live = own != s.members.end() && now < own->second.expires;
+  // Without other members nobody disputes this one's number, unless a newer configuration is known.
+  const bool alone = s.members.empty() || (s.members.size() == 1 && own != s.members.end());
+  if (r.limit_version > s.limit_version ||
+      (alone && r.limit_version >= s.limit_version - s.limit_version % kVersionStep)) {
+    s.limit = r.limit;
+    s.limit_version = r.limit_version;
+  }
+
+  const std::uint32_t before = live ? own->second.granted : 0;
+  MemberState& m = s.members[r.member];
+  const std::uint64_t others = sum_of(s) - m.granted;
+  const auto free = static_cast<std::uint32_t>(s.limit > others ? s.limit - others : 0);
+  m.need = r.need;
+  m.slack = r.slack;
+  m.weight = r.weight;
+  m.tie = r.tie;
+  const std::uint32_t target = share_of(m, s, now / r.ttl);
+  std::uint32_t granted = r.have;
+  if (!learning) granted = std::max(std::min(r.have, before), std::min(std::max(r.have, target), free));
+  note(s, m, r, granted, now);
+  s.sum = others + granted;
+  StoreReply answer = reply(StoreStatus::ok, s, r, now);
+  answer.granted = granted;
+  answer.target = target;
+  answer.members = static_cast<std::uint32_t>(s.members.size());
+  return answer;
+}
+
+// renew, borrow, give_back: one member is read and written, whatever their number.
+StoreReply fast(LimitState& s, const StoreRequest& r, std::int64_t now) {
+  const auto own = s.members.find(r.member);
+  if (own != s.members.end() && r.seq <= own->second.seq) return reply(StoreStatus::stale, s, r, now);
+  if (own == s.members.end() || in_doubt(s, r, now) || now < s.learn || now >= own->second.expires ||
+      r.have > own->second.granted || s.sum < own->second.granted || r.limit_version > s.limit_version)
+    return reply(StoreStatus::full, s, r, now);
+  const std::uint64_t used = s.sum - own->second.granted + r.have;
+  const std::uint64_t free = s.limit > used ? s.limit - used : 0;
+  const std::uint32_t more =
+      r.op == StoreOp::borrow ? static_cast<std::uint32_t>(std::min<std::uint64_t>(r.want, free)) : 0;
+  note(s, own->second, r, r.have + more, now);
+  s.sum = used + more;
+  StoreReply answer = reply(StoreStatus::ok, s, r, now);
+  answer.granted = answer.target = r.have + more;
+  answer.members = static_cast<std::uint32_t>(s.members.size());
+  return answer;
+}
+
+StoreReply leave(LimitState& s, const StoreRequest& r, std::int64_t now) {
+  const auto own = s.members.find(r.member);
+  if (own == s.members.end() || !s.known) return reply(StoreStatus::ok, s, r, now);
+  if (r.seq <= own->second.seq) return reply(StoreStatus::stale, s, r, now);
+  s.sum = s.sum >= own->second.granted ? s.sum - own->second.granted : 0;
+  s.members.erase(own);
+  ++s.ver;
+  return reply(StoreStatus::ok, s, r, now);
+}
+
+StoreReply set_limit(LimitState& s, const StoreRequest& r, std::int64_t now) {
+  if (!s.known) return reply(StoreStatus::full, s, r, now);
+  if (r.limit_version <= s.limit_version) return reply(StoreStatus::stale, s, r, now);
+  s.limit = r.limit;
+  s.limit_version = r.limit_version;
+  ++s.ver;
+  return reply(StoreStatus::ok, s, r, now);
+}
+
+}  // namespace
+
+StoreReply decide(LimitState& state, const StoreRequest& request, std::int64_t now) {
+  switch (request.op) {
+    case StoreOp::sync:
+      return sync(state, request, now);
+    case StoreOp::leave:
+      return leave(state, request, now);
+    case StoreOp::set_limit:
+      return set_limit(state, request, now);
+    default:
+      return fast(state, request, now);
+  }
+}
+
+}  // namespace bulkhead::shared

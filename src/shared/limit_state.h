@@ -1,0 +1,102 @@
+// limit_state.h - what the store of a fleet knows of one limit, and how one request changes it. Pure: no clock, no network.
+// The script adapters/redis/limit.lua is the same algorithm, and a test compares the two.
+//
+// A member is one process. It leases units for `ttl` ms; the lease is renewed by every request. Times are milliseconds of
+// the store's clock, which may step, stop or go back.
+//
+// Invariants
+//  F1  After each request that is not in doubt, the units granted to members in the table are at most `limit`, or, after
+//      `limit` was lowered, no more than before.
+//  F2  A request whose seq is not larger than the last one of its member changes nothing. `have` is absolute, so that a
+//      request may be lost, repeated or delayed.
+//  F3  After any doubt about the table (it is missing, older than a member has seen, of another server run, or the clock
+//      stepped) no grant grows for ttl + grace: each member claims what it has, and whoever does not has lapsed by then.
+//      A request may detect a doubt; none but sync() ends it, so no other operation sets `last` while there is one.
+//  F4  Only the member itself lowers its grant while its lease lasts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace bulkhead::shared {
+
+struct MemberState {
+  std::uint32_t granted = 0;
+  std::uint32_t need = 0, slack = 0;  // see share.h
+  std::uint32_t weight = 1, tie = 0;
+  std::int64_t expires = 0;
+  std::uint64_t seq = 0;
+  bool operator==(const MemberState&) const = default;
+};
+
+struct LimitState {
+  bool known = false;  // false: nothing is stored, or it was lost
+  std::uint32_t limit = 0;
+  std::uint64_t limit_version = 0;  // see kVersionStep
+  std::uint64_t ver = 0;            // counts changes
+  std::int64_t learn = 0;           // learning until then
+  std::int64_t last = 0;            // time of the latest sync(), renew(), borrow() or give_back()
+  std::int64_t hungry = 0;          // when a member last got less than it needs
+  std::uint64_t sum = 0;            // of `granted`; else a part of the state was lost
+  std::string run{};                // of the server
+  std::map<std::string, MemberState> members{};
+  bool operator==(const LimitState&) const = default;
+};
+
+// A limit_version is the version of the configuration times this, plus the changes by operators since.
+inline constexpr std::uint64_t kVersionStep = std::uint64_t{1} << 20;
+inline constexpr std::uint32_t kMaxUnits =
+    (std::uint32_t{1} << 24) - 1;  // products stay below 2^53, exact in Lua
+inline constexpr std::uint32_t kMaxWeight = 1000;
+
+enum class StoreOp : std::uint8_t {
+  sync,       // the full operation: joins, claims, gives back, asks; reads all members
+  renew,      // the lease goes on; reads one member, as the next two
+  borrow,     // and `want` more units, or as many of them as there are
+  give_back,  // and `have` is less than before
+  leave,
+  set_limit,
+};
+constexpr const char* to_string(StoreOp op) noexcept {
+  constexpr const char* names[] = {"sync", "renew", "borrow", "give_back", "leave", "set_limit"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+struct StoreRequest {
+  StoreOp op = StoreOp::sync;
+  std::string member{};
+  std::uint64_t seq = 0;
+  std::uint32_t have = 0;  // what the member holds and keeps, at most
+  std::uint32_t want = 0;  // borrow: so many more
+  std::uint32_t need = 0, slack = 0, weight = 1, tie = 0;
+  std::int64_t ttl = 5000, grace = 0, gap = 1250;
+  std::string run{};           // of the server that the member is connected to
+  std::uint64_t seen_ver = 0;  // the largest ver of any reply to it
+  std::uint32_t limit = 1;     // of its configuration
+  std::uint64_t limit_version = 0;
+};
+
+enum class StoreStatus : std::uint8_t {
+  ok,
+  full,   // nothing was changed: send a sync
+  stale,  // nothing was changed: a later request of this member has been here
+};
+
+struct StoreReply {
+  StoreStatus status = StoreStatus::ok;
+  std::uint64_t ver = 0;
+  std::uint32_t granted = 0;
+  std::uint32_t target = 0;   // the member's share; it should give back what it holds above this
+  std::int64_t learning = 0;  // ms left; 0: not learning
+  std::uint32_t members = 0;  // in the table, this one included; 0: not told
+  std::uint32_t limit = 0;
+  std::uint64_t limit_version = 0;
+  bool hungry = false;  // a member got less than it needs, within the last ttl
+  bool operator==(const StoreReply&) const = default;
+};
+
+// Changes `state` as the request asks and gives the reply.
+StoreReply decide(LimitState& state, const StoreRequest& request, std::int64_t now);
+
+}  // namespace bulkhead::shared

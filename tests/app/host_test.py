@@ -1,0 +1,96 @@
+"""`bulkhead host` and `bulkhead run` with limits that processes share."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from program import PROGRAM, main, run
+
+MODULE = pathlib.Path(__file__).resolve().parents[2] / "adapters" / "shm" / "python"
+
+HOLDER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from bulkhead_host import Limit
+limit = Limit(sys.argv[2], "gpu", max_concurrent=4)
+permits = [limit.acquire(timeout=0), limit.acquire(timeout=0, cost=2)]
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+class Host(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self.region = os.path.join(self.directory.name, "region")
+        self.file = os.path.join(self.directory.name, "bulkhead.yaml")
+        pathlib.Path(self.file).write_text(
+            "version: 1\nlint_allow: [unused, no-fallback]\n"
+            f"host: {{region: {self.region}}}\n"
+            f"control: {{unix_socket: {self.directory.name}/s}}\n"
+            "bulkheads: {gpu: {max_concurrent: 4, max_queue: 5, max_wait: 1s, execution_timeout: 1s, scope: host}}\n")
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+        self.directory.cleanup()
+
+    def start(self, *command):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        return process
+
+    def holder(self):
+        process = self.start(sys.executable, "-B", "-c", HOLDER, str(MODULE), self.region)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def look(self, *arguments):
+        done = run("host", *arguments, "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads(done.stdout)
+
+    def test_it_lists_who_holds_what_and_misses_the_dead(self):
+        holder = self.holder()
+        (limit,) = self.look(self.region)["limits"]
+        self.assertEqual((limit["name"], limit["max_concurrent"], limit["in_flight"]), ("gpu", 4, 3))
+        (held,) = limit["holders"]
+        self.assertEqual((held["pid"], held["units"], held["alive"]), (holder.pid, 3, True))
+        self.assertGreaterEqual(held["oldest_seconds"], 0)
+        text = run("host", self.region).stdout
+        self.assertIn("gpu: 3 of 4 units in use", text)
+        self.assertIn(f"pid {holder.pid} ", text)
+
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        (held,) = self.look(self.region)["limits"][0]["holders"]
+        self.assertFalse(held["alive"])
+        swept = self.look(self.region, "--sweep")
+        self.assertEqual((swept["swept"], swept["limits"][0]["in_flight"]), (3, 0))
+
+    def test_a_file_names_the_region_that_run_makes(self):
+        process = self.start(PROGRAM, "run", self.file, "--json")
+        self.assertTrue(any('"ready"' in line for line in process.stdout))
+        document = self.look(self.file)
+        self.assertEqual(document["region"], self.region)
+        self.assertEqual([p["pid"] for p in document["processes"]], [process.pid])
+        self.assertEqual(document["limits"][0]["max_concurrent"], 4)
+
+    def test_mistakes_are_explained(self):
+        done = run("host", self.region)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn(self.region, done.stderr)
+        pathlib.Path(self.file).write_text("version: 1\nlint_allow: [unused]\n")
+        done = run("host", self.file)
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertIn("names no region", done.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""What an operator does: reads the verdict of a real trouble, and types the commands of docs/operate."""
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+import program
+from servers import Case, Demo, Running
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+FILE = """version: 1
+types:
+  partner: {max_concurrent: 9, execution_timeout: 1s}
+bulkheads:
+  NAME: {max_concurrent: %d, max_queue: 10, max_wait: 100ms, breaker: {open_for: 5s}}
+  BORROWER: {type: partner, max_queue: 4, max_wait: 1s}
+  analytics: {max_concurrent: 4, breaker: {}}
+  reports: {max_concurrent: 4}
+control:
+  unix_socket: %s/admin.sock
+  audit_file: %s/audit.jsonl
+"""
+# Commands that ask a running process, and get --admin here.
+ASKING = ("status", "top", "set", "reset", "breaker", "drain", "switch", "events", "diff", "reload")
+# Of the pages, these run for ever, need another machine, or are a part of a sentence.
+ELSEWHERE = re.compile(r"bulkhead (run|demo|check|env|init)\b|--admin|\.\.\.|-f\b|slow-analytics|^bulkhead$|\bFILE\b|\|")
+
+
+def commands(page):
+    """Every `bulkhead ...` of a page, in blocks and in lines."""
+    text = (ROOT / "docs/operate" / page).read_text()
+    found = [line.split("   #")[0].strip() for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()]
+    found += re.findall(r"`(bulkhead [^`]*)`", text)
+    return sorted({command for command in found if command.startswith("bulkhead ") and not ELSEWHERE.search(command)})
+
+
+class Runbook(Case):
+    def setUp(self):
+        super().setUp()
+        self.running = Running(self.directory, text=FILE)
+
+    def test_every_command_of_the_pages_works(self):
+        seen = 0
+        for page in ("runbook.md", "run.md", "dashboard.md", "alerts.md", "checklist.md"):
+            for command in commands(page):
+                words = shlex.split(command.replace("SYMPTOM", "full").replace("REASON", "queue_limit").replace("SETTING", "max_queue"))[1:]
+                if words[0] not in ASKING and words[0] not in ("explain", "man", "version", "help", "size"):
+                    continue
+                if any(re.fullmatch(r"\[.*|TIME|N|TEXT|COMMAND", word) for word in words):
+                    continue  # a syntax, not a command
+                if words in (["set"], ["reset"], ["breaker"], ["drain"]):
+                    continue  # the name of a command
+                result = self.running.run(*words) if words[0] in ASKING else program.run(*words)
+                self.assertEqual(result.returncode, 0, f"{page}: {command}\n{result.stderr}")
+                seen += 1
+        self.assertGreater(seen, 12)
+
+    def test_every_symptom_has_its_section_and_its_row(self):
+        page = (ROOT / "docs/operate/runbook.md").read_text()
+        topics = json.loads(program.run("explain", "--json").stdout)["topics"]
+        symptoms = [topic["name"] for topic in topics if topic["kind"] == "symptom"]
+        self.assertGreater(len(symptoms), 15)
+        for name in symptoms:
+            self.assertIn(f"\n### {name}\n", page)
+            self.assertIn(f"\n| [{name}](#{name}) |", page)
+            self.assertIn(f"runbook.md#{name}", program.run("explain", name).stdout)
+        self.assertEqual(sorted(re.findall(r"^### ([a-z-]+)$", page, re.M)), sorted(symptoms))
+
+    def test_the_verdict_leads_and_follows_what_operators_do(self):
+        self.assertTrue(self.running.run("status").stdout.startswith("Idle: no calls in the last 10 s; 4 bulkheads ready."))
+        self.assertEqual(self.running.run("drain", "NAME", "--for", "5m", "--reason", "upgrade").returncode, 0)
+
+        def leads():
+            return self.running.run("status").stdout.startswith("NAME is drained by unix:")
+        until(leads)
+        self.assertIn("(upgrade), ends in ", self.running.run("top", "--once").stdout)
+        status = self.running.ask("GET", "/v1/status")[1]
+        finding = status["verdict"]["findings"][0]
+        self.assertEqual((finding["symptom"], finding["next"]), ("drained", "bulkhead drain NAME --resume"))
+        self.assertEqual(self.running.run(*shlex.split(finding["next"])[1:]).returncode, 0, "the command of the verdict works")
+        until(lambda: not leads())
+
+    def test_names_for_completion(self):
+        self.assertEqual(self.running.run("status", "--names").stdout.split(), ["BORROWER", "NAME", "analytics", "reports"])
+        script = program.run("completion", "bash").stdout
+        completed = subprocess.run(["bash", "-c", script + f"""
+bulkhead() {{ '{program.PROGRAM}' "$@" --admin '{self.running.socket}'; }}
+COMP_WORDS=(bulkhead set an) COMP_CWORD=2; _bulkhead; echo "${{COMPREPLY[*]}}" """], capture_output=True, text=True, timeout=30)
+        self.assertEqual(completed.stdout.strip(), "analytics", completed.stderr)
+
+    def test_errors_name_options_and_commands(self):
+        unknown = self.running.run("set", "nameless", "--max-concurrent", "5", "--reason", "x").stderr
+        self.assertNotIn("/v1/", unknown)
+        self.assertIn("bulkhead status lists them", unknown)
+        long = self.running.run("set", "NAME", "--max-concurrent", "5", "--for", "48h", "--reason", "x").stderr
+        self.assertIn('--for: "48h" is not a duration from 1s to 24h', long)
+        self.assertIn('--max-concurrent: "0" is not a whole number from 1 to 268435455', program.run("set", "a", "--max-concurrent", "0", "--reason", "x").stderr)
+
+
+def until(holds, seconds=40):
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise AssertionError("this never happened")
+        time.sleep(0.3)
+
+
+class Trouble(unittest.TestCase):
+    """The shop of the demo, with a real database: its trouble is read back from the command line and the interface."""
+
+    def test_the_verdict_of_a_slow_dependency_with_and_without_bulkheads(self):
+        with Demo() as demo:
+            def sentence():
+                return demo.get("/v1/status")["verdict"]["sentence"]
+
+            def bulkhead(name):
+                return next(b for b in demo.get("/v1/status")["bulkheads"] if b["name"] == name)
+            until(lambda: bulkhead("checkout")["seconds"] > 12)  # it has learnt what its calls take
+            self.assertRegex(sentence(), r"^All is well: 5 bulkheads, \d+ calls/s, ")
+            demo.run("switch", "slow-analytics", "on")
+            until(lambda: re.match(r"analytics rejects \d+ % \(\w+\) since \d\d:\d\d:\d\d UTC.*checkout.* fine.*Likely: the dependency is slow", sentence()))
+            self.assertEqual(bulkhead("checkout")["rejected"], 0)
+            shown = demo.run("status").stdout
+            self.assertTrue(shown.startswith("analytics rejects"), shown)
+            health = demo.get("/health/bulkheads")
+            analytics = next(b for b in health["bulkheads"] if b["name"] == "analytics")
+            self.assertGreater(analytics["last_minute"]["rejected"], 0)
+            self.assertGreater(analytics["since"], 1.7e9)
+            # Each arriving call counts once: the calls of database arrived at a route.
+            routes = sum(b["requests"] for b in health["bulkheads"] if not b["nested"])
+            self.assertEqual(health["total"]["requests"], routes)
+            kinds = [event["kind"] for event in demo.get("/v1/events")["events"]]
+            self.assertIn("rejecting", kinds)
+            demo.run("switch", "bulkheads", "off")
+            until(lambda: sentence().startswith("database rejects"))
+            self.assertEqual(demo.get("/v1/status")["verdict"]["severity"], "critical")
+
+
+class Author(Case):
+    """init, fmt, config show, check --against."""
+
+    def test_init_writes_a_file_that_is_good_and_runs(self):
+        for arguments in ([], ["--name", "orders", "--rate", "200", "--latency", "50ms", "--pool", "100"], ["--rate", "9000/m", "--pool", "5"]):
+            text = program.run("init", *arguments).stdout
+            path = self.directory + "/b.yaml"
+            pathlib.Path(path).write_text(text)
+            checked = program.run("check", "--strict", path)
+            self.assertEqual(checked.returncode, 0, text + checked.stderr)
+            self.assertEqual(program.run("fmt", "--check", path).returncode, 0, "it is formatted")
+        self.assertIn("--rate", program.run("init", "--rate", "many").stderr)
+
+    def test_fmt_changes_the_look_and_not_the_meaning(self):
+        path = self.directory + "/b.yaml"
+        text = "version: 1   \n\n\n\nbulkheads:\n     # a comment\n     db:\n        max_concurrent: 5  # why\n        breaker:\n            open_for: 5s\r\n"
+        pathlib.Path(path).write_text(text)
+        before = program.run("config", "show", path).stdout
+        self.assertEqual(program.run("fmt", "--check", path).returncode, 3)
+        self.assertEqual(program.run("fmt", "--write", path).returncode, 0)
+        self.assertEqual(pathlib.Path(path).read_text(),
+                         "version: 1\n\nbulkheads:\n  # a comment\n  db:\n    max_concurrent: 5  # why\n    breaker:\n      open_for: 5s\n")
+        self.assertEqual(program.run("config", "show", path).stdout, before)
+        self.assertEqual(program.run("fmt", "--check", path).returncode, 0)
+        pathlib.Path(path).write_text("version: [\n")
+        self.assertEqual(program.run("fmt", "--write", path).returncode, 3)
+        self.assertEqual(pathlib.Path(path).read_text(), "version: [\n")
+
+    def test_config_show_says_where_each_value_comes_from(self):
+        path = self.directory + "/b.yaml"
+        pathlib.Path(path).write_text(FILE % (7, self.directory, self.directory))
+        shown = program.run("config", "show", path, "--provenance", BULKHEAD_BULKHEADS__REPORTS__MAX_CONCURRENT="6").stdout
+        of = {line.split()[0]: line for line in shown.splitlines()}
+        self.assertRegex(of["bulkheads.NAME.max_concurrent"], rf" 7 +{path}:5$")
+        self.assertRegex(of["bulkheads.BORROWER.execution_timeout"], rf" 1s +type partner, {path}:3$")
+        self.assertRegex(of["bulkheads.reports.max_concurrent"], r" 6 +\$BULKHEAD_BULKHEADS__REPORTS__MAX_CONCURRENT$")
+        self.assertNotIn("bulkheads.reports.max_queue", of)
+        self.assertIn("default", program.run("config", "show", path, "--provenance", "--all").stdout)
+
+    def test_check_against_a_running_process_shows_what_would_change(self):
+        running = Running(self.directory, text=FILE)
+        path = self.directory + "/next.yaml"
+        pathlib.Path(path).write_text(FILE % (25, self.directory, self.directory))
+        checked = program.run("check", path, "--against", running.socket)
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+        self.assertIn("~ bulkheads.NAME.max_concurrent: 20 -> 25", checked.stdout)
+        self.assertEqual(program.run("check", path, "--against", self.directory + "/none.sock").returncode, 4)
+
+    def test_the_example_file_starts_as_it_is(self):
+        shutil.copy(ROOT / "examples/bulkhead.yaml", self.directory + "/b.yaml")
+        running = Running(self.directory, limit=None, arguments=["--listen", "127.0.0.1:0"])
+        self.assertIn("control plane at http://127.0.0.1:", running.first)
+
+    def test_a_reader_without_a_token_on_other_hosts_is_a_warning(self):
+        path = self.directory + "/b.yaml"
+        pathlib.Path(path).write_text("version: 1\nbulkheads:\n  db: {max_concurrent: 2}\ncontrol:\n  listen: 0.0.0.0:9920\n  anonymous: viewer\n"
+                                      "  tokens_file: /t\n  tls: {certificate: /c, private_key: /k}\n")
+        self.assertIn("every client that reaches 0.0.0.0:9920 may read without a token", program.run("check", path).stderr)
+
+
+class Unit(unittest.TestCase):
+    def test_systemd_accepts_the_unit(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("no systemd here")
+        with tempfile.TemporaryDirectory() as directory:
+            unit = (ROOT / "packaging/debian/bulkhead.service").read_text().replace("/usr/bin/bulkhead", program.PROGRAM)
+            path = pathlib.Path(directory) / "bulkhead.service"
+            path.write_text(unit)
+            verified = subprocess.run(["systemd-analyze", "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=60)
+            self.assertEqual((verified.returncode, verified.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    program.main()

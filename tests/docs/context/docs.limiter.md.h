@@ -1,0 +1,1 @@
+bulkhead::TimePoint now();

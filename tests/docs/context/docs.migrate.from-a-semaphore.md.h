@@ -1,0 +1,3 @@
+#include <string>
+void query();
+void reply(int status, const std::string& text);

@@ -1,0 +1,308 @@
+"""`bulkhead run` with a gateway: a file in, nginx supervised."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from harness import MODULE, Nginx, Upstream, free_port, wait_until
+
+PROGRAM = os.environ.get("TEST_PROGRAM", "")
+
+
+class Gateway(Nginx):
+    """bulkhead run instead of nginx; the requests and states are those of Nginx."""
+
+    def __init__(self, upstream, settings="max_concurrent: 1, max_queue: 5", more="", routes=""):
+        self.directory = tempfile.TemporaryDirectory(prefix="bulkhead-gateway-test-")
+        self.path = self.directory.name
+        self.port, self.status = free_port(), free_port()
+        self.upstream = upstream
+        self.settings, self.more, self.routes = settings, more, routes
+        self.rewrite()
+        import concurrent.futures
+        self.pool = concurrent.futures.ThreadPoolExecutor(32)
+        self.may_alert = None
+
+    def rewrite(self, **changes):
+        vars(self).update(changes)
+        self.write("bulkhead.yaml", f"""version: 1
+bulkheads:
+  api: {{{self.settings}}}
+gateway:
+  listeners: {{http: {{address: 127.0.0.1:{self.port}}}}}
+  upstreams: {{service: {{servers: [127.0.0.1:{self.upstream.port}]}}}}
+  routes:
+    all: {{path: /, bulkhead: api, upstream: service}}
+    health: {{path: /status/204, upstream: service}}
+    {self.routes}
+  module: {MODULE}
+  access_log: {self.path}/access.jsonl
+  {self.more}
+""")
+
+    def __enter__(self):
+        log = open(os.path.join(self.path, "error.log"), "w")
+        self.process = subprocess.Popen([PROGRAM, "run", self.path + "/bulkhead.yaml", "--listen", f"127.0.0.1:{self.status}",
+                                         "--unix-socket", self.path + "/admin.sock"],
+                                        stdout=log, stderr=log)
+        self.process.stderr = log
+        def answers():
+            if self.process.poll() is not None:
+                raise AssertionError("it ended: " + self.read("error.log"))
+            try:
+                return self.get("/bulkheads")
+            except OSError:
+                return False
+        wait_until(answers, "the gateway answers")
+        return self
+
+    def get(self, path, **options):
+        if path != "/bulkheads":
+            return super().get(path, **options)
+        import http.client
+        c = http.client.HTTPConnection("127.0.0.1", self.status, timeout=20)
+        return super().get("/health/bulkheads", connection=c)
+
+    def metrics(self):
+        import http.client
+        c = http.client.HTTPConnection("127.0.0.1", self.status, timeout=20)
+        return super().get("/metrics", connection=c).body.decode()
+
+    def nginx_pid(self):
+        pids = self.workers()  # the children of bulkhead run
+        return next(iter(pids)) if pids else 0
+
+
+class GatewayTest(unittest.TestCase):
+    def test_TheGatewayProtectsAServiceAndExemptsItsHealthChecks(self):
+        with Upstream() as up, Gateway(up, "max_concurrent: 1") as gw:
+            one = gw.begin("/hold")
+            up.wait_running(1)
+            self.assertEqual(gw.get("/x").reason, "concurrency_limit")
+            self.assertEqual(gw.get("/status/204").status, 204)
+            self.assertIn("x-forwarded-for", up.headers[-1])
+            up.release()
+            self.assertEqual(one.result().status, 200)
+            wait_until(lambda: gw.read("access.jsonl").count("\n") >= 3, "the log")
+            lines = [json.loads(line) for line in gw.read("access.jsonl").splitlines()]
+            self.assertIn(("api", "concurrency_limit", 503), [(x["bulkhead"], x["reason"], x["status"]) for x in lines])
+
+    def test_OnlyTrustedPeersGiveAPriority(self):
+        for trusted, wanted in (("[127.0.0.0/8]", "critical"), ("[10.0.0.0/8]", "normal")):
+            with Upstream() as up, Gateway(up, more=f"trusted_peers: {trusted}") as gw:
+                self.assertEqual(gw.get("/status/200", headers={"Priority": "u=0"}).status, 200)
+                wait_until(lambda: '"priority":"%s"' % wanted in gw.read("access.jsonl"), wanted)
+
+    def test_LimitsAreAppliedLiveAndRoutesByAReload(self):
+        with Upstream() as up, Gateway(up) as gw:
+            all = [gw.begin("/hold") for _ in range(2)]
+            gw.wait_for("api", in_flight=1, waiting_calls=1)
+            gw.rewrite(settings="max_concurrent: 2, max_queue: 5")
+            up.wait_running(2)  # without a new worker, in which the line would be empty
+            gw.rewrite(routes="gone: {path: /gone, host: gone.example, upstream: service}")
+            wait_until(lambda: "nginx has been reloaded" in gw.read("error.log"), "the reload")
+            gw.rewrite(routes="gone: {path: gone, upstream: nobody}")
+            wait_until(lambda: "the previous configuration stays in force" in gw.read("error.log"), "the problem")
+            self.assertIn('unknown upstream "nobody"', gw.read("error.log"))
+            up.release(2)
+            self.assertEqual([a.result().status for a in all], [200, 200])
+
+    def test_AnNginxThatDiesIsStartedAgain(self):
+        with Upstream() as up, Gateway(up) as gw:
+            gw.may_alert = "exited on signal"
+            before = gw.nginx_pid()
+            os.kill(before, signal.SIGTERM)
+            wait_until(lambda: gw.nginx_pid() not in (0, before), "another nginx")
+
+            def answers():
+                try:
+                    return gw.get("/status/200").status == 200
+                except OSError:
+                    return False
+            wait_until(answers, "an answer")
+
+    def test_WorkersShareALimitOfTheHost(self):
+        with tempfile.TemporaryDirectory(prefix="bulkhead-region-", dir="/dev/shm") as region, Upstream() as up:
+            def gateway(scope):
+                g = Gateway(up, "max_concurrent: 2, max_queue: 50" + scope, more="workers: 3")
+                g.write("bulkhead.yaml", g.read("bulkhead.yaml") + f"host: {{region: {region}/r}}\n")
+                return g
+
+            with gateway(", scope: host") as g:
+                all = [g.begin("/sleep/2") for _ in range(60)]
+                self.assertEqual({one.result().status for one in all}, {200})
+                self.assertEqual(up.most, 2)
+            g = gateway("")
+            bad = subprocess.run([PROGRAM, "run", g.path + "/bulkhead.yaml"], capture_output=True, text=True)
+            self.assertNotEqual(bad.returncode, 0)
+            self.assertIn("gateway.routes.all.bulkhead", bad.stderr)
+            self.assertIn("add scope: host", bad.stderr)
+            g.directory.cleanup()
+
+    def test_OperatorsReachAllWorkersAndSeeTheirSum(self):
+        with tempfile.TemporaryDirectory(prefix="bulkhead-region-", dir="/dev/shm") as region, Upstream() as up:
+            g = Gateway(up, "max_concurrent: 2, max_queue: 50, breaker: {failure_rate: 0.5}, scope: host", more="workers: 2")
+            g.write("bulkhead.yaml", g.read("bulkhead.yaml") + f"host: {{region: {region}/r}}\n")
+
+            def operate(*words):
+                result = subprocess.run([PROGRAM, *words, "--admin", g.path + "/admin.sock", "--reason", "test"],
+                                        capture_output=True, text=True)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                return result.stdout
+
+            def all_say(reason):
+                """Connections of their own, so that every worker gets some."""
+                hurry = {"X-Request-Timeout-Ms": "300"}  # one that comes before the order would wait in line
+                wait_until(lambda: all(g.get("/status/200", headers=hurry).reason == reason for _ in range(12)),
+                           reason or "admitted")
+
+            with g:
+                held = [g.begin("/hold") for _ in range(5)]
+                g.wait_for("api", in_flight=2, waiting_calls=3)
+                operate("set", "api", "--max-concurrent", "4")
+                up.wait_running(4)
+                g.wait_for("api", in_flight=4, waiting_calls=1)
+                self.assertIn("4 running calls", operate("drain", "api"))
+                all_say("draining")
+                before = g.nginx_pid()
+                os.kill(before, signal.SIGKILL)  # the workers of the next one begin with the orders, too
+                g.may_alert = "exited on signal"
+                wait_until(lambda: g.nginx_pid() not in (0, before), "another nginx")
+                up.release(9)
+                for one in held:
+                    try:
+                        one.result()
+                    except Exception:
+                        pass  # cut with its nginx
+                def drained():
+                    try:
+                        return g.get("/status/200", headers={"X-Request-Timeout-Ms": "300"}).reason == "draining"
+                    except OSError:
+                        return False
+                wait_until(drained, "draining after a restart")
+                operate("drain", "api", "--resume")
+                all_say("")
+                operate("breaker", "open", "api")
+                all_say("breaker_open")
+                operate("breaker", "auto", "api")
+                all_say("")
+
+    def test_CountersSurviveAReloadAndAKilledWorker(self):
+        with Upstream() as up, Gateway(up) as gw:
+            def admitted():
+                page = gw.metrics()
+                return int(float(re.search(r'^bulkhead_requests_total\{[^}]*bulkhead="api"[^}]*\} (\S+)', page, re.M)[1]))
+            for _ in range(5):
+                gw.get("/status/200")
+            wait_until(lambda: admitted() >= 5, lambda: gw.metrics())
+            gw.rewrite(routes="more: {path: /more, upstream: service}")
+            wait_until(lambda: "nginx has been reloaded" in gw.read("error.log"), "the reload")
+            for _ in range(3):
+                gw.get("/status/200")
+            wait_until(lambda: admitted() == 8, lambda: gw.metrics())
+
+    def test_RoutesAreChosenByMethodAndHeader(self):
+        routes = """writes: {path: /, methods: [POST, PUT], bulkhead: other, upstream: service}
+    beta: {path: /, header: "X-Beta: 1", bulkhead: beta, upstream: service}
+    traced: {path: /, methods: [GET], header: X-Trace, bulkhead: traced, upstream: service}
+    only: {path: /only, methods: [DELETE], upstream: service}"""
+        with Upstream() as up:
+            gw = Gateway(up, routes=routes)
+            gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace("bulkheads:\n", "bulkheads:\n" + "".join(
+                f"  {name}: {{max_concurrent: 3}}\n" for name in ("other", "beta", "traced"))))
+            with gw:
+                def took(method="GET", path="/status/200", **headers):
+                    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+                    reply = gw.get(path, method=method, headers=headers, body="text" if method == "POST" else None)
+                    line = wait_until(lambda: gw.read("access.jsonl").endswith("\n") and gw.read("access.jsonl").splitlines()[-1], "a line")
+                    open(gw.path + "/access.jsonl", "w").close()
+                    return reply.status, json.loads(line)["bulkhead"]
+                self.assertEqual(took(), (200, "api"))
+                self.assertEqual(took("POST"), (200, "other"))
+                self.assertEqual(took(X_Beta="1"), (200, "beta"))
+                self.assertEqual(took("POST", X_Beta="1"), (200, "beta"))
+                self.assertEqual(took(X_Beta="2"), (200, "api"))
+                self.assertEqual(took(X_Trace="any"), (200, "traced"))
+                self.assertEqual(took("POST", X_Trace="any"), (200, "other"))
+                self.assertEqual(took(path="/only")[0], 404)
+                self.assertEqual(took("DELETE", path="/only")[0], 200)
+
+    def test_CheckFindsWhatDoesNotFitTogether(self):
+        def check(path):
+            done = subprocess.run([PROGRAM, "check", path], capture_output=True, text=True)
+            return done.returncode, done.stderr
+        with Upstream() as up:
+            gw = Gateway(up, "max_concurrent: 100, execution_timeout: 90s")
+            code, said = check(gw.path + "/bulkhead.yaml")
+            self.assertEqual(code, 0, said)
+            self.assertIn("gateway.upstreams.service.keep_alive", said)
+            self.assertIn("gateway.upstreams.service.read_timeout", said)
+            gw.write("extra.conf", "location /more { limit_conn here 5; proxy_pass http://service; }")
+            gw.write("nginx.conf", """events {}
+http {
+  bulkhead_config bulkhead.yaml;
+  upstream service { server 127.0.0.1:1; keepalive 10; }   # a comment with ; and {
+  proxy_read_timeout 30s;
+  server {
+    bulkhead "api";
+    location / { proxy_pass http://service; }
+    include extra.conf;
+    location ~ ^/x{1,3}$ { bulkhead off; proxy_pass http://service; }
+  }
+}
+""")
+            code, said = check(gw.path + "/nginx.conf")
+            self.assertEqual(code, 0, said)
+            self.assertIn("nginx.conf:8:1: proxy_pass: warning: proxy_read_timeout is shorter", said)
+            self.assertIn("keeps 10 connections", said)
+            self.assertIn("extra.conf:1:1: proxy_pass: warning: limit_conn", said)
+            gw.write("nginx.conf", gw.read("nginx.conf").replace('"api"', "nothing"))
+            code, said = check(gw.path + "/nginx.conf")
+            self.assertEqual(code, 3, said)
+            self.assertIn('there is no bulkhead "nothing"', said)
+            gw.directory.cleanup()
+
+    def test_TheDemoTellsItsStoryAndEnds(self):
+        done = subprocess.run([PROGRAM, "demo", "--gateway", "--seconds", "4", "--json"], capture_output=True, text=True, timeout=55)
+        self.assertTrue(done.stdout, done.stderr)
+        acts = json.loads(done.stdout)["acts"]
+        self.assertEqual(len(acts), 3)
+        unprotected, protected = (acts[i]["routes"][0]["served"] / acts[i]["routes"][0]["requests"] for i in (1, 2))
+        self.assertGreater(protected, unprotected)
+
+    def test_SigtermDrains(self):
+        with Upstream() as up, Gateway(up) as gw:
+            all = [gw.begin("/hold") for _ in range(2)]
+            gw.wait_for("api", in_flight=1, waiting_calls=1)
+            gw.process.send_signal(signal.SIGTERM)
+            for n in range(2):
+                up.wait_running(1)
+                up.release()
+                up.wait_served(n + 1)
+            self.assertEqual([a.result().status for a in all], [200, 200])
+            wait_until(lambda: gw.process.poll() == 0, "it ends")
+
+    def test_ShowPrintsTheConfigurationAndMistakesAreNamed(self):
+        with Upstream() as up:
+            gw = Gateway(up)
+            def show():
+                return subprocess.run([PROGRAM, "gateway", "show", gw.path + "/bulkhead.yaml"], capture_output=True, text=True)
+            self.assertIn("bulkhead api;", show().stdout)
+            for routes, text in [("a: {path: '/x;}', upstream: service}", "is not a path"),
+                                 ("a: {path: /, upstream: service}", "same host and path"),
+                                 ("a: {path: /a, bulkhead: none-such, upstream: service}", 'unknown bulkhead "none-such"'),
+                                 ("a: {pth: /a, upstream: service}", "did you mean path?")]:
+                gw.rewrite(routes=routes)
+                result = show()
+                self.assertEqual(result.returncode, 3, text)
+                self.assertIn(text, result.stderr)
+                self.assertTrue(re.search(r"bulkhead\.yaml:\d+:\d+: gateway\.routes\.a", result.stderr), result.stderr)
+            gw.directory.cleanup()
+
+
+if __name__ == "__main__":
+    unittest.main()

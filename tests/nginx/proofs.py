@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Proofs that take too long for a test: aborts in every phase, event streams, a soak with reloads.
+
+  tests/nginx/proofs.py aborts [--count 100000]     no permit is left after so many aborted requests
+  tests/nginx/proofs.py streams [--count 10000]     so many event streams at once, counted exactly
+  tests/nginx/proofs.py soak [--seconds 600]        requests and a reload every 5 s: none is lost, no permit is left
+  tests/nginx/proofs.py memory                      bytes of a request that waits in line
+
+From the environment: TEST_NGINX_MODULE (and TEST_NGINX). make soak-gateway and make prove-gateway call it.
+"""
+
+import argparse
+import asyncio
+import collections
+import random
+import resource
+import sys
+import time
+
+from harness import Nginx, Upstream, wait_until
+
+FILE = "version: 1\nbulkheads:\n  api: {max_concurrent: %d, max_queue: %d, max_wait: %s}\n"
+LOCATIONS = """
+location / { bulkhead api; proxy_pass http://service; }
+location /stream { bulkhead api; proxy_buffering off; proxy_read_timeout 600s; proxy_pass http://service; }
+location /written/ { bulkhead api; bulkhead_hold response; proxy_pass http://service/; }
+"""
+
+
+async def request(port, path, method="GET", headers="", body=b""):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode() + body)
+    return reader, writer
+
+
+async def abort_one(port, rng):
+    """Ends a request in a phase of its life: in its body, in line, before or in its response, while it is held back."""
+    kind = rng.randrange(5)
+    try:
+        if kind == 0:
+            reader, writer = await request(port, "/status/200", "POST", "Content-Length: 9\r\n", b"half")
+        elif kind == 1:
+            reader, writer = await request(port, "/sleep/5")
+        elif kind == 2:
+            reader, writer = await request(port, "/written/body/200000")
+            await asyncio.wait_for(reader.read(100), 20)
+        elif kind == 3:
+            reader, writer = await request(port, "/body/200000")
+            await asyncio.wait_for(reader.read(1), 20)
+        else:
+            reader, writer = await request(port, "/sleep/2")
+        await asyncio.sleep(rng.random() * 0.01)
+        writer.transport.abort()
+    except (OSError, asyncio.TimeoutError):
+        pass
+
+
+def aborts(count):
+    with Upstream() as up, Nginx(FILE % (8, 40, "20ms"), LOCATIONS, up, http="bulkhead_storm rate=200 burst=20 hold=50ms;") as ngx:
+        async def client(n):
+            rng = random.Random(n)
+            for _ in range(count // 100):
+                await abort_one(ngx.port, rng)
+
+        async def all():
+            await asyncio.gather(*(client(n) for n in range(100)))
+        begin = time.monotonic()
+        asyncio.run(all())
+        ngx.wait_for("api", in_flight=0, waiting_calls=0)
+        state = ngx.state("api")
+        print(f"{count} requests aborted in {time.monotonic() - begin:.0f} s: {state['requests']} came to the bulkhead, "
+              f"{state['rejected']} were rejected; now {state['in_flight']} in flight, {state['waiting_calls']} waiting")
+        assert ngx.get("/status/200").status == 200
+
+
+def streams(count):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    count = min(count, (hard - 200) // 2)  # this process is the clients and the service
+    main = f"worker_rlimit_nofile {hard};"
+    with Upstream() as up:
+        ngx = Nginx(FILE % (count, 0, "1s"), LOCATIONS, up, main=main)
+        ngx.write("nginx.conf", ngx.read("nginx.conf").replace("worker_connections 4096", f"worker_connections {2 * count + 500}"))
+        with ngx:
+            async def all():
+                opened = []
+                for _ in range(0, count, 100):
+                    opened += await asyncio.gather(*(request(ngx.port, "/stream") for _ in range(min(100, count - len(opened)))))
+                await asyncio.gather(*(asyncio.wait_for(reader.readuntil(b"part\n"), 60) for reader, _ in opened))
+                await asyncio.get_running_loop().run_in_executor(None, lambda: ngx.wait_for("api", in_flight=count))
+                beyond = await request(ngx.port, "/stream")
+                assert b"503" in await asyncio.wait_for(beyond[0].readuntil(b"\r\n"), 10)
+                print(f"{count} event streams at once: in_flight {count}, the next one is rejected")
+                for _, writer in opened[: count // 2]:
+                    writer.transport.abort()
+                await asyncio.get_running_loop().run_in_executor(None, lambda: ngx.wait_for("api", in_flight=count - count // 2))
+                print(f"{count // 2} clients have gone: in_flight {count - count // 2}")
+                for _, writer in opened:
+                    writer.transport.abort()
+            asyncio.run(all())
+            ngx.wait_for("api", in_flight=0)
+            up.release(count)
+
+
+def soak(seconds):
+    file = FILE % (8, 200, "10s")
+    with Upstream() as up, Nginx(file, LOCATIONS, up) as ngx:
+        statuses = collections.Counter()
+        end = time.monotonic() + seconds
+
+        async def client(n):
+            rng = random.Random(n)
+            while time.monotonic() < end:
+                try:
+                    reader, writer = await request(ngx.port, f"/sleep/{rng.randrange(8)}", headers="Connection: close\r\n")
+                    answer = await asyncio.wait_for(reader.read(-1), 30)
+                    statuses[answer.split(b" ")[1].decode() if answer else "cut"] += 1
+                    writer.close()
+                except (OSError, asyncio.TimeoutError) as error:
+                    statuses[type(error).__name__] += 1
+
+        async def reloads():
+            done = 0
+            while time.monotonic() + 5 < end:
+                await asyncio.sleep(5)
+                await asyncio.get_running_loop().run_in_executor(None, ngx.reload)
+                done += 1
+            return done
+
+        async def all():
+            return (await asyncio.gather(reloads(), *(client(n) for n in range(32))))[0]
+        done = asyncio.run(all())
+        wait_until(lambda: len(ngx.workers()) == 1, "the old workers end")
+        ngx.wait_for("api", in_flight=0, waiting_calls=0)
+        state = ngx.state("api")
+        print(f"{seconds} s, {done} reloads: {dict(statuses)}; {state['requests']} requests counted over all workers, 0 permits left")
+        assert set(statuses) == {"200"}, statuses
+        assert state["requests"] == statuses["200"], state
+
+
+def memory():
+    def size(ngx):
+        with open(f"/proc/{next(iter(ngx.workers()))}/smaps_rollup") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("Private_Dirty")) * 1024
+    count = 1000
+    for bulkhead, locations in (("nginx alone", LOCATIONS.replace("bulkhead api;", "")), ("in line", LOCATIONS)):
+        with Upstream() as up, Nginx(FILE % (1, 4000, "600s"), locations, up) as ngx:
+            async def all():
+                first = await request(ngx.port, "/hold")
+                up.wait_running(1)
+                before = size(ngx)
+                opened = [await request(ngx.port, "/hold") for _ in range(count)]
+                loop = asyncio.get_running_loop()
+                if locations is LOCATIONS:
+                    await loop.run_in_executor(None, lambda: ngx.wait_for("api", waiting_calls=count))
+                else:
+                    await loop.run_in_executor(None, lambda: up.wait_running(count + 1))
+                print(f"{bulkhead}: {(size(ngx) - before) / count:.0f} bytes for each of {count} requests")
+                for _, writer in opened + [first]:
+                    writer.transport.abort()
+            asyncio.run(all())
+            up.release(count + 1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["aborts", "streams", "soak", "memory"])
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seconds", type=int, default=600)
+    o = parser.parse_args()
+    if o.what == "soak":
+        soak(o.seconds)
+    elif o.what == "memory":
+        memory()
+    else:
+        {"aborts": aborts, "streams": streams}[o.what](o.count or {"aborts": 100_000, "streams": 10_000}[o.what])
+    sys.exit(0)
