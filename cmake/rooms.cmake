@@ -37,6 +37,9 @@ function(bulkhead_room name)
   target_sources(bulkhead PRIVATE $<TARGET_OBJECTS:${room}>)
   if(TARGET bulkhead_dynamic)
     target_sources(bulkhead_dynamic PRIVATE $<TARGET_OBJECTS:${room}>)
+  else()
+    list(TRANSFORM ROOM_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
+    target_sources(bulkhead_shareable PRIVATE ${sources})
   endif()
 
   # Objects do not pass through an object library to what links it, so a test names every room it needs.

@@ -26,3 +26,24 @@ endif()
 if(BUILD_SHARED_LIBS)
   bulkhead_exports(bulkhead)
 endif()
+
+# bulkhead_shareable: the library as an archive for shared objects of ours, the nginx module and libbulkhead_host. Where the
+# library is compiled for a shared object anyway, it is the same archive; elsewhere a copy, because the thread-local variables
+# of code that is compiled for programs are cheaper.
+if(BULKHEAD_SHARED AND NOT BUILD_SHARED_LIBS)
+  add_library(bulkhead_shareable ALIAS bulkhead)
+else()
+  add_library(bulkhead_shareable STATIC EXCLUDE_FROM_ALL)
+  target_include_directories(bulkhead_shareable PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(bulkhead_shareable PUBLIC Threads::Threads PRIVATE bulkhead_warnings)
+  target_compile_definitions(bulkhead_shareable PRIVATE BULKHEAD_VERSION="${PROJECT_VERSION}")
+  set_target_properties(bulkhead_shareable PROPERTIES LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON)
+endif()
+
+# bulkhead_embed(target): gives a shared object of ours the library, which it does not offer to others.
+function(bulkhead_embed target)
+  target_link_libraries(${target} PRIVATE bulkhead_shareable)
+  target_link_options(${target} PRIVATE LINKER:--exclude-libs,ALL)
+  set_target_properties(${target} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
