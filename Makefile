@@ -22,7 +22,7 @@ run: ## Build the program and run its demo, with a dashboard; DEMO_SECONDS=24 or
 
 test: ## Build everything with assertions and run all tests
 	$(call build,dev,build test web docs package)
-	@ctest --preset dev
+	@scripts/run_tests dev
 
 simulate: ## Adaptive limiters side by side on virtual time; writes docs/limiter.md's tables and pictures (20 min)
 	$(call build,release,build,--target bulkhead_limiter_sim)
