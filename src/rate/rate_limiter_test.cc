@@ -166,6 +166,19 @@ TEST_F(RateLimiterTest, CancelAfterAnUpdateGivesNothingBackOnceOthersHaveTaken) 
   EXPECT_NEAR(r.snapshot().available, 3, 1e-6);
 }
 
+TEST_F(RateLimiterTest, CancelAfterTwoUpdatesGivesNothingBackWhereAnEarlierOneDid) {
+  RateLimiter r(options({.rate = 10, .burst = 1}));
+  r.update({.rate = 7, .burst = 2});
+  clock.advance(142'857'143ns);
+  auto a = r.try_take(2);
+  r.update({.rate = 28, .burst = 5});
+  EXPECT_TRUE(r.cancel(*a));
+  auto b = r.try_take(2);  // the word is now what it was before the cancellation
+  r.update({.rate = 7, .burst = 2});
+  r.update({.rate = 28, .burst = 5});
+  EXPECT_FALSE(r.cancel(*b));
+}
+
 TEST_F(RateLimiterTest, AnUpdateThatChangesNothingChangesNothing) {
   RateLimiter r(options({.rate = 10, .burst = 10}));
   auto a = r.try_take(6);
