@@ -43,9 +43,9 @@ void Engine::apply(ConfigText text, std::string_view actor) {
                            to_text(result.problems));
   else if (actor != "start" && result.outcome == ReloadResult::Outcome::applied)
     options_.log(false, "bulkhead: " + options_.file + " is in force: " + to_text(result.plan));
-  // A bulkhead that the file has just added, or given a breaker, has not heard of the orders yet.
+  // A bulkhead that the file has just added, or given a breaker, has not heard of the orders yet. What is in force stays in
+  // orders_: an operator may take it back before the orders are read again.
   orders_seen_ = 0;
-  orders_.forced.clear();
 }
 
 Result<std::shared_ptr<Bulkhead>> Engine::find(std::string_view name, std::string_view tenant, bool tenants) {

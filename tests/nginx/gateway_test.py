@@ -172,12 +172,12 @@ class GatewayTest(unittest.TestCase):
                 os.kill(before, signal.SIGKILL)  # the workers of the next one begin with the orders, too
                 g.may_alert = "exited on signal"
                 wait_until(lambda: g.nginx_pid() not in (0, before), "another nginx")
-                up.release(9)
-                for one in held:
-                    try:
-                        one.result()
-                    except Exception:
-                        pass  # cut with its nginx
+
+                def all_ended():
+                    up.release(9)  # one that waited in line arrives at the service after the others
+                    return all(one.done() for one in held)
+                wait_until(all_ended, "the old requests end, or are cut with their nginx")
+
                 def drained():
                     try:
                         return g.get("/status/200", headers={"X-Request-Timeout-Ms": "300"}).reason == "draining"
@@ -190,6 +190,19 @@ class GatewayTest(unittest.TestCase):
                 all_say("breaker_open")
                 operate("breaker", "auto", "api")
                 all_say("")
+
+    def test_AnOperatorsResumeIsObeyedWhileTheFileChanges(self):
+        with Upstream() as up, Gateway(up) as gw:
+            def operate(*words):
+                return subprocess.Popen([PROGRAM, *words, "--admin", gw.path + "/admin.sock", "--reason", "test"],
+                                        stdout=subprocess.DEVNULL)
+            for limit in range(2, 7):
+                self.assertEqual(operate("drain", "api").wait(20), 0)
+                wait_until(lambda: gw.get("/status/200").reason == "draining", "draining")
+                resume = operate("drain", "api", "--resume")
+                gw.rewrite(settings=f"max_concurrent: {limit}, max_queue: 5")
+                self.assertEqual(resume.wait(20), 0)
+                wait_until(lambda: gw.get("/status/200").status == 200, "admitted again")
 
     def test_CountersSurviveAReloadAndAKilledWorker(self):
         with Upstream() as up, Gateway(up) as gw:

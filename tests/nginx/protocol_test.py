@@ -186,7 +186,9 @@ class Protocol(unittest.TestCase):
                 up.wait_running(1)
                 ngx.process.send_signal(signal.SIGUSR2)
                 pid_file = os.path.join(ngx.path, "nginx.pid")
-                wait_until(lambda: os.path.exists(pid_file + ".oldbin") and os.path.exists(pid_file), "the new master")
+                # The file is empty for a moment after it exists.
+                wait_until(lambda: os.path.exists(pid_file + ".oldbin") and os.path.exists(pid_file) and ngx.read("nginx.pid"),
+                           "the new master")
                 master = int(ngx.read("nginx.pid"))
                 try:
                     ngx.process.send_signal(signal.SIGWINCH)  # the old workers finish and take no more

@@ -113,7 +113,8 @@ class Workers(unittest.TestCase):
     def test_TheLogNamesTheLimitsThatHoldForEachWorker(self):
         with Upstream() as up, Nginx("version: 1\nbulkheads:\n  api: {max_concurrent: 1}\n", PROXY, up,
                                      main="worker_processes 2;") as ngx:
-            self.assertIn("these limits of", ngx.read("error.log"))
+            # The port is open before the log is written.
+            wait_until(lambda: "these limits of" in ngx.read("error.log"), "the warning")
             self.assertIn("hold for each of them alone: api; write scope: host", ngx.read("error.log"))
 
 
