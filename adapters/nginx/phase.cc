@@ -14,7 +14,7 @@ namespace {
 constexpr ngx_msec_t long_time = 24 * 3600 * 1000;
 void do_nothing(ngx_event_t*) {}
 
-ngx_int_t admit(Visit& v, Call call) {
+ngx_int_t admit(Visit& v, Call&& call) {
   v.stage = Visit::Stage::admitted;
   v.call = std::move(call);
   v.why.reset();
@@ -26,10 +26,9 @@ ngx_int_t enter(Visit& v) {
   ngx_http_request_t* const r = v.request;
   const LocationConf& location = location_conf(r);
   Engine& e = *engine();
-  const TimePoint now = e.clock().now();
   v.location = &location;
   v.priority = read_priority(r, location);
-  v.deadline = read_deadline(r, location, now);
+  v.deadline = read_deadline(r, location, e.clock());
   const std::string_view tenant = read_text(r, location.tenant);
   Result<std::shared_ptr<Bulkhead>> found = e.find(view(location.name), tenant, location.tenants);
   if (!found) {
@@ -49,7 +48,7 @@ ngx_int_t enter(Visit& v) {
   std::optional<Result<Call>> answer = v.bulkhead->begin_acquire(options, begun);
   if (!answer) {
     v.stage = Visit::Stage::waiting;
-    v.joined = now;
+    v.joined = e.clock().now();
     v.wait = std::make_shared<Wait>(e, v);
     if (!v.wait->begin(v.bulkhead, std::move(begun), options)) {
       v.timer.handler = do_nothing;

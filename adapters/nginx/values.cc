@@ -14,13 +14,15 @@ std::string_view read_text(ngx_http_request_t* r, ngx_http_complex_value_t* valu
 
 Priority read_priority(ngx_http_request_t* r, const LocationConf& location) noexcept {
   const std::string_view text = read_text(r, location.priority);
+  if (text.empty()) return Priority::normal;
   for (const Priority priority : {Priority::critical, Priority::normal, Priority::best_effort})
     if (text == to_string(priority)) return priority;
-  return text.empty() ? Priority::normal : http::parse_priority(text, Priority::normal);
+  return http::parse_priority(text, Priority::normal);
 }
 
 std::uint32_t read_cost(ngx_http_request_t* r, const LocationConf& location) noexcept {
   const std::string_view text = read_text(r, location.cost);
+  if (text.empty()) return 1;
   std::uint32_t cost = 1;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), cost);
   return parsed.ptr == text.data() + text.size() && cost > 0 ? cost : 1;
@@ -31,9 +33,10 @@ std::uint64_t read_flow(ngx_http_request_t* r, const LocationConf& location) noe
   return text.empty() ? 0 : flow_of(text);
 }
 
-TimePoint read_deadline(ngx_http_request_t* r, const LocationConf& location, TimePoint now) noexcept {
+TimePoint read_deadline(ngx_http_request_t* r, const LocationConf& location, const Clock& clock) noexcept {
   const std::string_view text = read_text(r, location.deadline);
   if (text.empty()) return no_deadline;
+  const TimePoint now = clock.now();
   if (const auto ms = http::parse_milliseconds(text)) return saturating_add(now, *ms);
   if (const auto grpc = http::parse_grpc_timeout(text)) return saturating_add(now, *grpc);
   return no_deadline;

@@ -16,6 +16,6 @@ Priority read_priority(ngx_http_request_t* r, const LocationConf& location) noex
 std::uint32_t read_cost(ngx_http_request_t* r, const LocationConf& location) noexcept;  // no number: 1
 std::uint64_t read_flow(ngx_http_request_t* r, const LocationConf& location) noexcept;
 // Milliseconds, or as grpc-timeout has it ("250m"); anything else is no deadline.
-TimePoint read_deadline(ngx_http_request_t* r, const LocationConf& location, TimePoint now) noexcept;
+TimePoint read_deadline(ngx_http_request_t* r, const LocationConf& location, const Clock& clock) noexcept;
 
 }  // namespace bulkhead::nginx

@@ -7,7 +7,7 @@
 namespace bulkhead::nginx {
 namespace {
 
-void end_visit(void* visit) { static_cast<Visit*>(visit)->~Visit(); }
+void end_visit(void* visit) { delete static_cast<Visit*>(visit); }
 
 }  // namespace
 
@@ -38,11 +38,12 @@ Visit* find_visit(ngx_http_request_t* r) noexcept {
   return nullptr;
 }
 
+// Not in the request's pool: beside what nginx puts there it would take a second block of 4 KB for each request.
 Visit* make_visit(ngx_http_request_t* r) noexcept {
-  ngx_pool_cleanup_t* const cleanup = ngx_pool_cleanup_add(r->pool, sizeof(Visit));
-  if (!cleanup) return nullptr;
-  static_assert(alignof(Visit) <= NGX_ALIGNMENT || alignof(Visit) <= 16);
-  auto* const visit = new (cleanup->data) Visit(r);
+  ngx_pool_cleanup_t* const cleanup = ngx_pool_cleanup_add(r->pool, 0);
+  auto* const visit = cleanup ? new (std::nothrow) Visit(r) : nullptr;
+  if (!visit) return nullptr;
+  cleanup->data = visit;
   cleanup->handler = end_visit;
   ngx_http_set_ctx(r, visit, ngx_http_bulkhead_module);
   return visit;

@@ -1,7 +1,7 @@
 // visit.h - one request and its place in a bulkhead, from its arrival to the end of the request.
 //
-// It lives in the request's pool. An internal redirect clears the module's context but not the pool, so that
-// find_visit() finds it again. A request holds one place at a time.
+// A cleanup of the request's pool ends it. An internal redirect clears the module's context but not the pool, so that
+// find_visit() finds it again there. A request holds one place at a time.
 #pragma once
 
 #include <memory>
