@@ -4,10 +4,14 @@
   bench/gateway/gateway_bench.py --module build/release/adapters/nginx/ngx_http_bulkhead_module.so [--rounds 10] [--seconds 3]
 
 storm: the fast route's latency while 450 connections ask for a slow route (1 s each, 50 at once) and ask again at once when
-they are rejected. cost: CPU time of the proxy for each request on a route that is never full, as a ratio to plain nginx of
-the same round. Configurations take turns in every round; the medians are over the rounds. Needs nginx, haproxy and wrk.
+they are rejected. shared: both routes lead to one service with 64 threads; 300 fast requests (2 ms each) a second, sent at
+their time whatever came of the others, and 450 connections that ask for the slow route again 20 ms after each response.
+cost: CPU time of the proxy for each request on a route that is never full, as a ratio to plain nginx of the same round; the
+proxy has a core of its own, and each round measures all of them forwards and backwards. Configurations take turns in every
+round; the medians are over the rounds. Needs nginx, haproxy and wrk.
 """
 import argparse
+import asyncio
 import os
 import re
 import signal
@@ -18,13 +22,18 @@ import sys
 import tempfile
 import time
 
+# argv: port, threads that it has (0: no limit). A request keeps its thread to its end, also if its client has gone.
 SLOW = r"""
 import asyncio, sys
+threads = asyncio.Semaphore(int(sys.argv[2]) or 100_000)
+async def work(seconds):
+    async with threads:
+        await asyncio.sleep(seconds)
 async def serve(reader, writer):
     try:
         while True:
-            await reader.readuntil(b"\r\n\r\n")
-            await asyncio.sleep(1)
+            head = await reader.readuntil(b"\r\n\r\n")
+            await asyncio.shield(asyncio.ensure_future(work(1 if b"/slow" in head[:64] else 0.002)))
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n")
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
@@ -47,7 +56,7 @@ class Bench:
         self.directory = tempfile.TemporaryDirectory(prefix="bulkhead-bench-")
         self.path = self.directory.name
         self.processes = []
-        self.fast, self.slow = port(), port()
+        self.fast, self.slow, self.shared = port(), port(), port()
 
     def start(self, command, listens):
         p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -64,7 +73,7 @@ class Bench:
         p.wait(10)
         self.processes.remove(p)
 
-    def nginx(self, name, at, http, locations, module=False):
+    def nginx(self, name, at, http, locations, module=False, fast=None, slow=None):
         conf = f"{self.path}/{name}.conf"
         temps = "".join(f"{t}_temp_path {self.path}/{name}-{t};" for t in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         with open(conf, "w") as f:
@@ -74,11 +83,11 @@ daemon off; worker_processes 1; pid {self.path}/{name}.pid; error_log {self.path
 worker_rlimit_nofile 20000;
 events {{ worker_connections 8192; }}
 http {{ {temps} access_log off; keepalive_requests 1000000; proxy_http_version 1.1; proxy_set_header Connection ""; {http}
-  upstream fast {{ server 127.0.0.1:{self.fast}; keepalive 512; }} upstream slow {{ server 127.0.0.1:{self.slow}; keepalive 512; }}
+  upstream fast {{ server 127.0.0.1:{fast or self.fast}; keepalive 512; }} upstream slow {{ server 127.0.0.1:{slow or self.slow}; keepalive 512; }}
   server {{ listen 127.0.0.1:{at} backlog=4096; {locations} }} }}""")
         return self.start(["/usr/sbin/nginx", "-c", conf, "-e", f"{self.path}/{name}.log"], at)
 
-    def haproxy(self, name, at):
+    def haproxy(self, name, at, cap=50, fast=None, slow=None):
         conf = f"{self.path}/{name}.cfg"
         with open(conf, "w") as f:
             f.write(f"""
@@ -97,9 +106,9 @@ frontend f
   use_backend slow if {{ path_beg /slow }}
   default_backend fast
 backend fast
-  server s 127.0.0.1:{self.fast}
+  server s 127.0.0.1:{fast or self.fast}
 backend slow
-  server s 127.0.0.1:{self.slow} maxconn 50
+  server s 127.0.0.1:{slow or self.slow} maxconn {cap}
 """)
         return self.start(["/usr/sbin/haproxy", "-db", "-f", conf], at)
 
@@ -120,6 +129,33 @@ backend slow
             "bulkhead, no queue": lambda at: self.nginx("own", at, self.file("own", "max_concurrent: 50"), own, True),
             "bulkhead, queue 50": lambda at: self.nginx(
                 "queue", at, self.file("queue", "max_concurrent: 50, max_queue: 50, max_wait: 200ms"), own, True),
+        }
+
+    def shared_proxies(self):
+        """In front of one service with 64 threads."""
+        to = {"fast": self.shared, "slow": self.shared}
+        plain = "location / { %s proxy_pass http://fast; } location /slow { %s proxy_pass http://slow; }"
+        limit = "limit_conn_zone $server_port zone=all:1m;"
+
+        def own(name, file, fast, slow):
+            with open(f"{self.path}/{name}.yaml", "w") as f:
+                f.write("version: 1\n" + file)
+            config = f"bulkhead_config {self.path}/{name}.yaml watch=off;"
+            return lambda at: self.nginx(name, at, config, plain % (fast, slow), True, **to)
+        return {
+            "nothing": lambda at: self.nginx("nothing", at, "", plain % ("", ""), **to),
+            "nginx limit_conn 32": lambda at: self.nginx("limit32", at, limit, plain % ("", "limit_conn all 32;"), **to),
+            "HAProxy, slow route 32": lambda at: self.haproxy("haproxy32", at, 32, self.shared, self.shared),
+            "bulkhead, slow route 32": own(
+                "slow32", "bulkheads: {slow: {max_concurrent: 32, max_queue: 50, max_wait: 200ms}}\n", "", "bulkhead slow;"),
+            "bulkhead, 8 of 64 guaranteed": own(
+                "group", "groups: {service: {total: 64, lend: none}}\nbulkheads:\n"
+                "  fast: {group: service, guaranteed: 8, max_queue: 50, max_wait: 200ms}\n"
+                "  slow: {group: service, max: 56, max_queue: 50, max_wait: 200ms}\n",
+                "bulkhead fast;", "bulkhead slow;"),
+            "bulkhead, 8 of 64 for critical": own(
+                "reserve", "bulkheads: {service: {max_concurrent: 64, critical_reserve: 12.5%, max_queue: 50, max_wait: 200ms}}\n",
+                "bulkhead service; bulkhead_priority critical;", "bulkhead service;"),
         }
 
     def close(self):
@@ -161,14 +197,99 @@ def storm(bench, start, seconds, flood):
     return {"p50": milliseconds(text, 50), "p90": milliseconds(text, 90), "p99": milliseconds(text, 99), "cpu": busy}
 
 
-def cost(bench, start, seconds):
-    at = port()
-    proxy = start(at)
+def cost(proxy, at, seconds):
     before = cpu_seconds(proxy.pid)
     text = subprocess.run(wrk(at, "/", 64, seconds), capture_output=True, text=True).stdout
-    used = cpu_seconds(proxy.pid) - before
+    return cpu_seconds(proxy.pid) - before, int(re.search(r"(\d+) requests in", text)[1])
+
+
+def pin(pid, cores):
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout.split()
+    for one in [pid, *map(int, children)]:
+        os.sched_setaffinity(one, cores)
+
+
+def costs(bench, proxies, rounds, seconds):
+    """name -> microseconds of each round."""
+    cores = sorted(os.sched_getaffinity(0))
+    running = {name: (at := port(), start(at)) for name, start in proxies.items()}
+    own, others = {cores[-1]}, set(cores[:-1]) or {cores[-1]}
+    for _, proxy in running.values():
+        pin(proxy.pid, own)
+    pin(bench.processes[1].pid, others)  # the fast service
+    os.sched_setaffinity(0, others)  # wrk inherits it
+    for at, proxy in running.values():
+        cost(proxy, at, 1)
+    all = {name: [] for name in proxies}
+    for _ in range(rounds):
+        spent = {name: [0, 0] for name in proxies}
+        for name in [*proxies, *reversed(proxies)]:
+            at, proxy = running[name]
+            cpu, requests = cost(proxy, at, seconds)
+            spent[name][0] += cpu
+            spent[name][1] += requests
+        for name, (cpu, requests) in spent.items():
+            all[name].append(cpu / requests * 1e6)
+    os.sched_setaffinity(0, cores)
+    for _, proxy in running.values():
+        bench.stop(proxy)
+    return all
+
+
+async def fast_requests(at, seconds, rate):
+    """The milliseconds of each, from its time; None: not answered, or not with 200."""
+    idle = []
+
+    async def one(due):
+        try:
+            reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", at)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(re.search(rb"(?i)content-length: (\d+)", head)[1]))
+            if not head.startswith(b"HTTP/1.1 200"):
+                writer.close()
+                return None
+            took = (time.monotonic() - due) * 1000
+            idle.append((reader, writer))
+            return took
+        except (OSError, asyncio.IncompleteReadError, TypeError):
+            return None
+
+    begin = time.monotonic()
+    tasks = []
+    for n in range(int(seconds * rate)):
+        due = begin + n / rate
+        await asyncio.sleep(max(0, due - time.monotonic()))
+        tasks.append(asyncio.ensure_future(asyncio.wait_for(one(due), 5)))
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    for _, writer in idle:
+        writer.close()
+    return [a if isinstance(a, float) else None for a in answers]
+
+
+def shared(bench, start, seconds, flood):
+    at = port()
+    # A service of its own: what the last one left at work is not this one's.
+    service = bench.start([sys.executable, "-c", SLOW, str(bench.shared), "64"], bench.shared)
+    proxy = start(at)
+    script = f"{bench.path}/pause.lua"
+    with open(script, "w") as f:
+        f.write("function delay() return 20 end\n")
+    command = wrk(at, "/slow", 450, seconds + 2)
+    crowd = subprocess.Popen([*command[:-1], "-s", script, command[-1]], stdout=subprocess.PIPE, text=True) if flood else None
+    if flood:
+        time.sleep(1)
+    answers = asyncio.run(fast_requests(at, seconds, 300))
+    served = 0
+    if crowd:
+        text = crowd.communicate()[0]
+        bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+        served = (int(re.search(r"(\d+) requests in", text)[1]) - int(bad[1] if bad else 0)) / (seconds + 2)
     bench.stop(proxy)
-    return used / int(re.search(r"(\d+) requests in", text)[1]) * 1e6
+    bench.stop(service)
+    good = sorted(a for a in answers if a is not None)
+    at_part = lambda part: good[min(len(good) - 1, int(part * len(good)))] if good else float("nan")
+    return {"answered": 100 * len(good) / len(answers), "p50": at_part(0.5), "p90": at_part(0.9), "p99": at_part(0.99), "slow": served}
 
 
 def main():
@@ -180,7 +301,7 @@ def main():
     bench = Bench(options)
     median = statistics.median
     try:
-        bench.start([sys.executable, "-c", SLOW, str(bench.slow)], bench.slow)
+        bench.start([sys.executable, "-c", SLOW, str(bench.slow), "0"], bench.slow)
         bench.nginx("fast", bench.fast, "", 'location / { return 200 "' + "x" * 100 + '"; }')
         proxies = bench.proxies()
 
@@ -195,14 +316,26 @@ def main():
             cells = [f"{median(r[k] for r in all):.2f}" for k in ("p50", "p90", "p99", "cpu")]
             print(f"| {name} | " + " | ".join(cells) + " |")
 
+        half = max(1, options.rounds // 2)
+        print(f"\none service with 64 threads, medians of {half} alternating rounds of {options.seconds} s")
+        proxies_of_one = bench.shared_proxies()
+        runs = {"nothing, quiet": []} | {name: [] for name in proxies_of_one}
+        for _ in range(half):
+            runs["nothing, quiet"].append(shared(bench, proxies_of_one["nothing"], options.seconds, False))
+            for name, start in proxies_of_one.items():
+                runs[name].append(shared(bench, start, options.seconds, True))
+        print("| | fast answered | p50 ms | p90 ms | p99 ms | slow answered/s |\n|---|---|---|---|---|---|")
+        for name, all in runs.items():
+            answered, slow = median(r["answered"] for r in all), median(r["slow"] for r in all)
+            cells = [f"{median(r[k] for r in all):.2f}" for k in ("p50", "p90", "p99")]
+            print(f"| {name} | {answered:.1f} % | " + " | ".join(cells) + f" | {slow:.0f} |")
+
         print(f"\nCPU for each request, {options.rounds} alternating rounds, ratio to plain nginx of the same round")
-        costs = {name: [] for name in proxies if name != "bulkhead, queue 50"}
-        for _ in range(options.rounds):
-            for name in costs:
-                costs[name].append(cost(bench, proxies[name], options.seconds))
+        all_costs = costs(bench, {n: p for n, p in proxies.items() if n != "bulkhead, queue 50"}, options.rounds,
+                          max(1, options.seconds // 2))
         print("| | us | ratio, median (min to max) |\n|---|---|---|")
-        for name, all in costs.items():
-            ratios = [a / b for a, b in zip(all, costs["no cap"])]
+        for name, all in all_costs.items():
+            ratios = [a / b for a, b in zip(all, all_costs["no cap"])]
             print(f"| {name} | {median(all):.1f} | {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |")
     finally:
         bench.close()
