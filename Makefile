@@ -66,6 +66,8 @@ docs: ## Build the documentation site, with search and API reference, and check 
 package: ## Build the Debian packages libbulkhead-dev, bulkhead and libnginx-mod-http-bulkhead into build/package
 	$(call build,package,build package)
 	@cd build/package && cpack --config CPackConfig.cmake -B . && rm -rf _CPack_Packages && ls *.deb
+	@grep -q 'CPACK_COMPONENTS_ALL.*bulkhead-nginx' build/package/CPackConfig.cmake || \
+	  { echo 'There is no package of the nginx module; cmake --preset package says why' >&2; exit 1; }
 
 tidy: ## Run clang-tidy over the library
 	@scripts/setup build test bench ci

@@ -66,7 +66,7 @@ set(CPACK_DEBIAN_BULKHEAD-NGINX_PACKAGE_SECTION httpd)
 set(CPACK_DEBIAN_BULKHEAD-NGINX_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_BULKHEAD-NGINX_PACKAGE_DEPENDS "${nginx_abi}")
 set(CPACK_DEBIAN_BULKHEAD-NGINX_PACKAGE_RECOMMENDS "nginx")
-set(CPACK_DEBIAN_BULKHEAD-NGINX_PACKAGE_CONTROL_EXTRA ${debian}/nginx/postinst ${debian}/nginx/prerm ${debian}/nginx/postrm)
+set(CPACK_DEBIAN_BULKHEAD-NGINX_PACKAGE_CONTROL_EXTRA ${debian}/nginx/postinst ${debian}/nginx/prerm)
 set(CPACK_COMPONENT_BULKHEAD-NGINX_DESCRIPTION "Caps concurrent requests per location, queues a bounded number by priority
 and tenant, and rejects the rest with a reason. With circuit breakers, rate
 limits and live configuration.")

@@ -2,7 +2,7 @@
 #   NGINX_FOUND      headers and program belong together
 #   NGINX_PROGRAM    /usr/sbin/nginx
 #   NGINX_INCLUDES   for a module
-# and otherwise NGINX_MISSING, a sentence that says what to do.
+# and otherwise NGINX_MISSING, a sentence that says what to do; NGINX_DIFFERS, if both are there.
 #
 # A module has to be compiled with the options nginx was configured with, which are not in the headers. Debian's nginx-dev
 # has the configure script and those options; it runs once, in the build directory.
@@ -12,6 +12,7 @@ find_program(NGINX_PROGRAM nginx PATHS /usr/sbin)
 
 function(bulkhead_find_nginx)
   set(NGINX_FOUND OFF PARENT_SCOPE)
+  set(NGINX_DIFFERS OFF PARENT_SCOPE)
   if(NOT EXISTS ${NGINX_SOURCE}/src/http/ngx_http.h OR NOT EXISTS ${NGINX_SOURCE}/conf_flags)
     set(NGINX_MISSING "${NGINX_SOURCE} has no headers: apt-get install nginx-dev" PARENT_SCOPE)
     return()
@@ -61,6 +62,7 @@ function(bulkhead_find_nginx)
   if(NOT "${program}" STREQUAL "${signature}" OR NOT "${installed}" STREQUAL "nginx/${version}")
     set(NGINX_MISSING "headers and program differ, nginx would not load the module: ${NGINX_SOURCE} is nginx/${version} \
 (${signature}), ${NGINX_PROGRAM} is ${installed} (${program}); install nginx and nginx-dev of one version" PARENT_SCOPE)
+    set(NGINX_DIFFERS ON PARENT_SCOPE)
     return()
   endif()
   set(NGINX_INCLUDES ${includes} PARENT_SCOPE)

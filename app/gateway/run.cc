@@ -117,6 +117,9 @@ int Runner::start(const LiveConfig& live) {
   running_ = conf_of(first);
   if (const std::string problem = nginx_->apply(running_); !problem.empty()) {
     options_.say("nginx rejects the configuration made from the file:\n" + problem);
+    if (problem.find("is not binary compatible") != problem.npos)
+      options_.say(module + " was built for another nginx than " + program +
+                   ": install the libnginx-mod-http-bulkhead of that nginx, or build it with its nginx-dev");
     return cli::kFailure;
   }
   nginx_->tend();
