@@ -47,6 +47,7 @@ struct Route {
   Priority priority = Priority::normal;
   Hold hold = Hold::upstream;
   bool websocket = false;
+  bool streaming = false;  // the response is passed on as it arrives
 };
 
 struct Gateway {
@@ -57,6 +58,7 @@ struct Gateway {
   std::string priority_header = "Priority";
   std::string tenant_header = "X-Tenant-Id";
   std::string deadline_header = "X-Request-Timeout-Ms";
+  std::uint64_t max_body = std::uint64_t{16} * 1024 * 1024;  // bytes
   std::uint32_t workers = 1;  // nginx processes; more than one need bulkheads with scope: host
   std::string access_log{};   // a file of JSON lines; empty: none
   std::string nginx{};        // the program; empty: found on the PATH or in /usr/sbin

@@ -39,11 +39,13 @@ http {{
 {temps}  bulkhead_config {copy};
   bulkhead_board {directory}/board;
   server_tokens off;
+  client_max_body_size {max_body};
 )",
                      fmt::arg("file", o.file), fmt::arg("copy", o.copy.empty() ? o.file : o.copy),
                      fmt::arg("user", ::geteuid() == 0 ? "user root;\n" : ""), fmt::arg("workers", g.workers),
                      fmt::arg("module", o.module), fmt::arg("connections", o.connections),
-                     fmt::arg("directory", o.directory), fmt::arg("temps", temps));
+                     fmt::arg("directory", o.directory), fmt::arg("temps", temps),
+                     fmt::arg("max_body", g.max_body));
 }
 
 // Trusted peers, and the hints in their headers.
@@ -127,22 +129,33 @@ std::string location(const Gateway& g, const Config& config, std::size_t index, 
   text += r.websocket ? "      proxy_set_header Upgrade $http_upgrade;\n      proxy_set_header Connection "
                         "$bulkhead_connection;\n"
                       : "      proxy_set_header Connection \"\";\n";
+  if (r.streaming) text += "      proxy_buffering off;\n";
   return text + "    }\n";
 }
 
-std::string listen(const Gateway& g, bool any_host) {
+// A server of nginx has one certificate: listeners with another one need a server of their own.
+using Certificate = std::pair<std::string, std::string>;  // empty: without TLS
+
+Certificate certificate_of(const Listener& l) {
+  return l.tls ? Certificate(l.tls->certificate, l.tls->private_key) : Certificate();
+}
+
+std::string listen(const Gateway& g, const Certificate& certificate, bool any_host) {
   std::string text;
+  bool proxied = false;
   for (const Listener& l : g.listeners) {
+    if (certificate_of(l) != certificate) continue;
     text +=
         fmt::format("    listen {}{}{}{}{};\n", l.address, any_host ? " default_server" : "",
                     l.tls ? " ssl" : "", l.http2 ? " http2" : "", l.proxy_protocol ? " proxy_protocol" : "");
-    if (l.tls)
-      text += fmt::format("    ssl_certificate {};\n    ssl_certificate_key {};\n", l.tls->certificate,
-                          l.tls->private_key);
-    if (l.proxy_protocol)
-      text +=
-          "    real_ip_header proxy_protocol;\n    set_real_ip_from 0.0.0.0/0;\n    set_real_ip_from ::/0;\n";
+    proxied |= l.proxy_protocol;
   }
+  if (!certificate.first.empty())
+    text += fmt::format("    ssl_certificate {};\n    ssl_certificate_key {};\n", certificate.first,
+                        certificate.second);
+  if (proxied)
+    text +=
+        "    real_ip_header proxy_protocol;\n    set_real_ip_from 0.0.0.0/0;\n    set_real_ip_from ::/0;\n";
   return text;
 }
 
@@ -199,11 +212,13 @@ std::string choice(const Gateway& g, const Place& p, std::size_t at) {
 std::string nginx_conf(const Gateway& g, const Config& config, const NginxOptions& options) {
   std::string text = head(g, options) + log(g) + hints(g);
   for (const Upstream& u : g.upstreams) text += upstream(u);
+  std::set<Certificate> certificates;
+  for (const Listener& l : g.listeners) certificates.insert(certificate_of(l));
   std::set<std::string> hosts{""};  // any host first
   for (const Route& r : g.routes) hosts.insert(r.host);
   for (const std::string& host : hosts) {
     const std::vector<Place> places = places_of(g, host);
-    std::string maps, server = "\n  server {\n" + listen(g, host.empty());
+    std::string maps, server;
     if (!host.empty()) server += fmt::format("    server_name {};\n", host);
     bool chosen = false;
     for (const Place& p : places) {
@@ -223,7 +238,9 @@ std::string nginx_conf(const Gateway& g, const Config& config, const NginxOption
     if (chosen) server += "    location @none {\n      return 404;\n    }\n";
     if (std::ranges::find(places, "/", &Place::path) == places.end())
       server += "    location / {\n      return 404;\n    }\n";
-    text += (maps.empty() ? "" : "\n" + maps) + server + "  }\n";
+    if (!maps.empty()) text += "\n" + maps;
+    for (const Certificate& certificate : certificates)
+      text += "\n  server {\n" + listen(g, certificate, host.empty()) + server + "  }\n";
   }
   return text + "}\n";
 }

@@ -68,6 +68,9 @@ constexpr SettingRow kRouteRows[] = {
      .example = "response"},
     {.name = "websocket", .kind = Kind::flag, .access = AT(Route, websocket),
      .says = "Whether connections may be upgraded; each keeps its place until it is closed.", .example = "true"},
+    {.name = "streaming", .kind = Kind::flag, .access = AT(Route, streaming),
+     .says = "Whether each part of a response is sent to the client as soon as it arrives, as event streams need; otherwise nginx collects it.",
+     .example = "true"},
 };
 constexpr Section kRoute{.name = "route", .says = "Requests that go to one bulkhead and one service.", .rows = kRouteRows, .fresh = fresh<Route>};
 
@@ -87,6 +90,9 @@ constexpr SettingRow kGatewayRows[] = {
     {.name = "deadline_header", .kind = Kind::text, .access = AT(Gateway, deadline_header),
      .says = "The header with the milliseconds that the client waits; the service receives the remaining ones in it.",
      .example = "X-Request-Timeout-Ms"},
+    {.name = "max_body", .kind = Kind::size, .access = AT(Gateway, max_body), .low = 1024, .high = 1099511627776,
+     .says = "The largest request body; a larger one gets 413. nginx reads it, to a file if it is large, before the request takes a place.",
+     .example = "100MiB"},
     {.name = "workers", .kind = Kind::count, .access = AT(Gateway, workers), .low = 1, .high = 64,
      .says = "Worker processes of nginx; with more than one, every bulkhead of a route needs scope: host.", .example = "2"},
     {.name = "access_log", .kind = Kind::text, .access = AT(Gateway, access_log),

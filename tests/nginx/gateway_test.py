@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -217,6 +218,48 @@ class GatewayTest(unittest.TestCase):
             for _ in range(3):
                 gw.get("/status/200")
             wait_until(lambda: admitted() == 8, lambda: gw.metrics())
+
+    def test_ListenersSpeakTlsHttp2AndTheProxyProtocol(self):
+        with Upstream() as up, tempfile.TemporaryDirectory(prefix="bulkhead-certificates-") as certificates:
+            for name in ("one", "two"):
+                subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}",
+                                "-keyout", f"{certificates}/{name}.key", "-out", f"{certificates}/{name}.crt"],
+                               check=True, capture_output=True)
+            gw = Gateway(up, "max_concurrent: 5")
+            one, two, behind, behind_too = (free_port() for _ in range(4))
+            gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace(f"{{http: {{address: 127.0.0.1:{gw.port}}}}}", f"""
+    http: {{address: 127.0.0.1:{gw.port}}}
+    one: {{address: 127.0.0.1:{one}, http2: true, tls: {{certificate: {certificates}/one.crt, private_key: {certificates}/one.key}}}}
+    two: {{address: 127.0.0.1:{two}, tls: {{certificate: {certificates}/two.crt, private_key: {certificates}/two.key}}}}
+    behind: {{address: 127.0.0.1:{behind}, proxy_protocol: true}}
+    behind-too: {{address: 127.0.0.1:{behind_too}, proxy_protocol: true}}"""))
+            with gw:
+                def curl(port, *options):
+                    shown = subprocess.run(["curl", "-skv", "-w", "%{http_version} %{http_code}", *options,
+                                            f"https://127.0.0.1:{port}/status/200"], capture_output=True, text=True, timeout=20)
+                    return re.search(r"subject: CN=(\w+)", shown.stderr)[1], shown.stdout.splitlines()[-1]
+                self.assertEqual(curl(one, "--http2"), ("one", "2 200"))
+                self.assertEqual(curl(two, "--http2"), ("two", "1.1 200"))
+                self.assertEqual(up.headers[-1]["x-forwarded-proto"], "https")
+                for port in (behind, behind_too):
+                    with socket.create_connection(("127.0.0.1", port), 20) as s:
+                        s.sendall(b"PROXY TCP4 203.0.113.9 192.0.2.1 1111 80\r\nGET /status/200 HTTP/1.1\r\nHost: x\r\n"
+                                  b"traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n\r\n")
+                        self.assertIn(b" 200 ", s.recv(4096))
+                    self.assertEqual(up.headers[-1]["x-forwarded-for"], "203.0.113.9")
+                    self.assertTrue(up.headers[-1]["traceparent"].startswith("00-0af765"))
+
+    def test_ABodyMayBeLargeAndAStreamIsPassedOnAsItArrives(self):
+        with Upstream() as up, Gateway(up, "max_concurrent: 5", more="max_body: 3MiB",
+                                       routes="stream: {path: /stream, bulkhead: api, upstream: service, streaming: true}") as gw:
+            self.assertEqual(gw.get("/status/200", method="POST", body="x" * (2 << 20)).status, 200)
+            self.assertEqual(gw.get("/status/200", method="POST", body="x" * (4 << 20)).status, 413)
+            with gw.send("/stream") as s:
+                data = b""
+                while b"part\n" not in data:  # the rest has not been sent yet
+                    data += s.recv(4096)
+                gw.wait_for("api", in_flight=1)
+                up.release()
 
     def test_RoutesAreChosenByMethodAndHeader(self):
         routes = """writes: {path: /, methods: [POST, PUT], bulkhead: other, upstream: service}
