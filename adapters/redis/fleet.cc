@@ -55,8 +55,11 @@ std::string member_name() {
 // The thread that talks to the store for all limits of this process.
 class FleetEngine {
  public:
-  FleetEngine(FleetSettings settings, Fleet::Report report)
-      : report_(std::move(report)), forks_((watch_forks(), forks.load())), settings_(std::move(settings)) {
+  FleetEngine(FleetSettings settings, Fleet::Report report, HostLeases* host)
+      : report_(std::move(report)),
+        host_(host),
+        forks_((watch_forks(), forks.load())),
+        settings_(std::move(settings)) {
     bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (bell_ < 0) throw std::runtime_error("fleet: no eventfd");
   }
@@ -98,8 +101,14 @@ class FleetEngine {
     o.limit = r.max_concurrent;
     o.limit_version = settings_.version * shared::kVersionStep;
     o.direct = settings_.mode != FleetMode::block && r.max_queue > 0;
-    auto limit = std::make_shared<FleetLimit>(std::string(r.bulkhead), std::move(o), settings_.mode,
-                                              r.max_queue > 0, user, [this] { wake(); });
+    FleetLimit::OpenLease open_lease;
+    if (host_ && host_->available())
+      open_lease = [&](std::function<void()> on_call) {
+        return host_->open_lease(r, settings_.store + " " + settings_.prefix, user, std::move(on_call));
+      };
+    auto limit = std::make_shared<FleetLimit>(
+        std::string(r.bulkhead), std::move(o), settings_.mode, r.max_queue > 0, user, [this] { wake(); },
+        open_lease);
     if (!thread_.joinable()) {
       store_ = std::make_unique<Store>(store_options(settings_));
       thread_ = std::thread([this] { run(); });
@@ -120,6 +129,7 @@ class FleetEngine {
     const std::lock_guard lock(mutex_);
     return problem_;
   }
+  HostLeases* host() const noexcept { return host_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -149,6 +159,7 @@ class FleetEngine {
       const std::lock_guard lock(mutex_);
       if (problem_ == problem) return;
       problem_ = problem;
+      for (const auto& limit : limits_) limit->set_problem(problem);
     }
     if (report_ && !problem.empty()) report_("fleet: " + problem);
   }
@@ -164,7 +175,10 @@ class FleetEngine {
         leaving.swap(leaving_);
         stop = stop_;
       }
-      const bool needed = !limits.empty() || !leaving.empty();
+      std::erase_if(leaving, [](const auto& limit) { return !limit->has_to_leave(); });
+      bool needed = !leaving.empty();
+      for (const auto& limit : limits)
+        if (limit->tend(boot_now())) needed = true;
       std::int64_t due = boot_now() + 3'600'000'000'000;
       try {
         if (needed && !store_->connected() && boot_now() >= retry_at_) connect();
@@ -174,10 +188,10 @@ class FleetEngine {
       }
       // Whoever could not say that it leaves is missed after its lease.
       if (stop) return;
-      if (store_->connected())
-        for (const auto& limit : limits) due = std::min(due, limit->due());
-      else if (needed)
-        due = retry_at_;
+      const bool connected = store_->connected();
+      for (const auto& limit : limits)
+        if (connected || !limit->asks()) due = std::min(due, limit->due());
+      if (!connected && needed) due = std::min(due, retry_at_);
       sleep_until(due);
     }
   }
@@ -241,6 +255,7 @@ class FleetEngine {
   }
 
   const Fleet::Report report_;
+  HostLeases* const host_;  // null: each process is a member
   const std::uint32_t forks_;
   int bell_ = -1;
   std::atomic<bool> awake_{false};
@@ -286,6 +301,7 @@ class FleetSource final : public UnitSource {
     if (engine_.forked()) return false;
     limit_->describe(now);
     now.problem = engine_.problem();
+    if (now.problem.empty()) now.problem = limit_->problem_of_agent();
     return true;
   }
 
@@ -296,9 +312,9 @@ class FleetSource final : public UnitSource {
 
 }  // namespace
 
-Fleet::Fleet(FleetSettings settings, Report report) {
+Fleet::Fleet(FleetSettings settings, Report report, HostLeases* host) {
   if (!settings.store.empty()) check(settings);
-  engine_ = std::make_unique<FleetEngine>(std::move(settings), std::move(report));
+  engine_ = std::make_unique<FleetEngine>(std::move(settings), std::move(report), host);
 }
 
 Fleet::~Fleet() {
@@ -351,6 +367,7 @@ void Fleet::check(const Request& r) const {
         r.bulkhead,
         "fleet.mode = direct fetches units for calls that wait: give max_queue at least 1, or mode block");
   if (r.bulkhead.empty()) invalid(r.bulkhead, "scope = fleet needs a name");
+  if (engine_->host() && engine_->host()->available()) engine_->host()->check_lease(r);
 }
 
 std::unique_ptr<UnitSource> Fleet::open(const Request& r, UnitUser& user) {

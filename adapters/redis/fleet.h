@@ -17,6 +17,8 @@
 //   the master; order between processes; that all units are used in FleetMode::block. What WhenCutOff admits is on top.
 // Limits: max_concurrent up to 16'777'215. fairness is fifo; no critical_reserve, groups, threads or tenants, and no
 //   adaptive limit. FleetMode::direct needs max_queue.
+// Processes of one host: with a shm::Host (adapters/shm/host.h) they are one member. One of them talks to the store for all;
+//   when it ends, another one goes on within 0.1 s. A process that is stopped while it is that one lets the lease end.
 // fork(): make the fleet after it. In a child, bulkheads of the parent's fleet reject everything.
 // Cost: 36 ns for a call that need not wait, without a lock; one thread; the store carries a request per heartbeat (lease / 5), and at
 //   most one per lease / 250 while calls are rejected, or two per call in FleetMode::direct.
@@ -39,8 +41,10 @@ class Fleet final : public UnitSources {
   using Report = std::function<void(const std::string&)>;
 
   // The store is connected to once the first bulkhead needs it.
-  explicit Fleet(FleetSettings settings, Report report = {});  // std::invalid_argument names the setting
-  ~Fleet();                                                    // gives back all units, if the store answers
+  // With `host`, the processes that use its region are one member of the fleet and share its lease; it outlives the fleet.
+  // std::invalid_argument names the setting.
+  explicit Fleet(FleetSettings settings, Report report = {}, HostLeases* host = nullptr);
+  ~Fleet();  // gives back all units, if the store answers
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 

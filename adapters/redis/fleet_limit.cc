@@ -9,7 +9,8 @@ namespace bulkhead::redis {
 namespace {
 
 constexpr std::int64_t kSampleEvery = 20'000'000;
-constexpr double kNoDemand = 0.1;  // units
+constexpr std::int64_t kLookEvery = 100'000'000;  // of a process that is not the agent, for a dead agent
+constexpr double kNoDemand = 0.1;                 // units
 // What a store carries without trouble, and how much longer than the round trip a call has to take.
 constexpr double kDirectOps = 10'000, kRoundTrips = 5;
 
@@ -24,20 +25,23 @@ void watch_forks() {
 }
 
 FleetLimit::FleetLimit(std::string name, shared::LeaseOptions options, FleetMode mode, bool has_line,
-                       UnitUser& user, std::function<void()> wake)
+                       UnitUser& user, std::function<void()> wake, const OpenLease& open_lease)
     : name_(std::move(name)),
       mode_(mode),
       has_line_(has_line),
       forks_(forks.load()),
       wake_(std::move(wake)),
-      lease_(std::move(options)),
+      host_(open_lease ? open_lease([this] { called(); }) : nullptr),
+      lease_(std::move(options), host_.get()),
       direct_(lease_.options().direct),
-      user_(&user) {}
+      user_(&user) {
+  if (host_) host_->state_limit(lease_.options().limit, lease_.options().limit_version);
+}
 
 bool FleetLimit::take(const UnitSource::Head& head) noexcept {
-  if (forks_ != forks.load(std::memory_order_relaxed)) return false;
+  if (forked()) return false;
   if (!asked_.load(std::memory_order_relaxed)) asked_.store(true, std::memory_order_relaxed);
-  if (lease_.take(head.cost, boot_now())) return true;
+  if (host_ ? host_->take(head) : lease_.take(head.cost, boot_now())) return true;
   // The flag stays until the store is asked, so that a storm of rejections wakes the thread once.
   if (!direct_.load(std::memory_order_relaxed) && !rejected_.load(std::memory_order_relaxed)) {
     rejected_.store(true);
@@ -46,9 +50,28 @@ bool FleetLimit::take(const UnitSource::Head& head) noexcept {
   return false;
 }
 
+// A call of a process of this host has found no unit or left one, and this process is the agent.
+void FleetLimit::called() noexcept {
+  if (!direct_.load(std::memory_order_relaxed) && rejected_.exchange(true)) return;
+  wake_();
+}
+
+void FleetLimit::give_back_to_host(std::uint32_t units) noexcept {
+  if (forked()) return;
+  host_->give_back(units);
+  if (direct_.load(std::memory_order_relaxed)) host_->call_agent();
+}
+
 void FleetLimit::set_head(const UnitSource::Head* head) noexcept {
   const std::uint32_t line = head ? std::max(head->line, head->cost) : 0;
   const std::uint32_t before = line_.exchange(line);
+  if (host_) {
+    if (forked()) return;
+    host_->set_head(head);
+    if (direct_.load(std::memory_order_relaxed) ? line > before || line == 0 : line > 0 && before == 0)
+      host_->call_agent();
+    return;
+  }
   const bool direct = direct_.load(std::memory_order_relaxed);
   if (direct ? line > before : line > 0 && before == 0)
     wake_();
@@ -62,6 +85,7 @@ void FleetLimit::return_idle() noexcept {
 }
 
 bool FleetLimit::resize(std::uint32_t limit) noexcept {
+  if (host_) return limit <= shared::kMaxUnits && host_->resize(limit);
   {
     const std::lock_guard lock(mutex_);
     if (!lease_.set_limit(limit)) return false;
@@ -71,6 +95,7 @@ bool FleetLimit::resize(std::uint32_t limit) noexcept {
 }
 
 void FleetLimit::mute() noexcept {
+  if (host_) host_->mute();
   if (teller_.load() == std::this_thread::get_id()) {
     user_ = nullptr;
     return;
@@ -89,7 +114,7 @@ void FleetLimit::tell() noexcept {
 
 shared::Lease::Wish FleetLimit::wish() const noexcept {
   const auto units = demand_.units(lease_.limit());
-  return {.need = units.need, .slack = units.slack, .line = line_.load(), .rejected = rejected_.load()};
+  return {.need = units.need, .slack = units.slack, .line = line(), .rejected = rejected_.load()};
 }
 
 UnitUser::Usage FleetLimit::usage() noexcept {
@@ -102,17 +127,64 @@ void FleetLimit::sample(const UnitUser::Usage& usage, std::int64_t now) noexcept
   const auto since = [](std::uint64_t before, std::uint64_t after) {
     return after - std::min(before, after);
   };
+  std::uint64_t arrived = since(sampled_.arrived, usage.arrived),
+                admitted = since(sampled_.admitted, usage.admitted);
+  if (host_) {  // each process estimates the demand of all, so that any of them can become the agent
+    arrived = std::exchange(since_sample_.arrived, 0);
+    admitted = std::exchange(since_sample_.admitted, 0);
+  }
   if (sampled_at_ != 0)
-    demand_.sample(static_cast<double>(now - sampled_at_) * 1e-9, since(sampled_.arrived, usage.arrived),
-                   since(sampled_.admitted, usage.admitted), lease_.in_use());
+    demand_.sample(static_cast<double>(now - sampled_at_) * 1e-9, arrived, admitted, lease_.in_use());
   sampled_at_ = now;
   sampled_ = usage;
   asked_.store(false, std::memory_order_relaxed);
 }
 
+bool FleetLimit::tend(std::int64_t now) {
+  if (!host_) return true;
+  const UnitUser::Usage used = usage();
+  bool limit_changed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    host_->report(used);
+    const HostLease::Sum sum = host_->sum();
+    since_sample_.arrived += sum.arrived;
+    since_sample_.admitted += sum.admitted;
+    host_line_ = sum.line;
+    if (!leads_) {
+      looked_at_ = now;
+      leads_ = host_->lead();
+      if (leads_) {
+        host_->set_problem("");
+        lease_.identify();
+      }
+      lease_.resume(host_->terms());
+      direct_.store(lease_.options().direct, std::memory_order_relaxed);
+      sample(used, now);
+      if (!leads_ && rejected_.load() && now - called_at_ >= lease_.options().times.min_sync) {
+        rejected_.store(false);
+        called_at_ = now;
+        host_->call_agent();
+      }
+    }
+    if (leads_) lease_.adopt_limit(sum.stated_limit, sum.stated_version);
+    const std::uint32_t before = std::exchange(known_limit_, host_->limit());
+    limit_changed = before != known_limit_;
+  }
+  if (limit_changed) tell();
+  const std::lock_guard lock(mutex_);
+  return leads_;
+}
+
+bool FleetLimit::asks() const {
+  const std::lock_guard lock(mutex_);
+  return !host_ || leads_;
+}
+
 std::optional<shared::StoreRequest> FleetLimit::next(const std::string& run, std::int64_t now) {
   const UnitUser::Usage used = usage();  // outside the lock: it asks the gate
   const std::lock_guard lock(mutex_);
+  if (host_ && !leads_) return std::nullopt;
   sample(used, now);
   auto request = lease_.next(wish(), run, now);
   if (request) {
@@ -124,10 +196,15 @@ std::optional<shared::StoreRequest> FleetLimit::next(const std::string& run, std
 
 std::int64_t FleetLimit::due() const {
   const std::lock_guard lock(mutex_);
-  const std::int64_t due = lease_.due(wish());
   // While calls come, the estimate follows them; afterwards it falls.
   const bool busy =
       lease_.in_use() > 0 || asked_.load(std::memory_order_relaxed) || demand_.load() > kNoDemand;
+  if (host_ && !leads_) {
+    const shared::LeaseTimes& times = lease_.options().times;
+    if (rejected_.load()) return called_at_ + times.min_sync;
+    return looked_at_ + (busy ? std::min(kLookEvery, times.heartbeat / 2) : times.heartbeat / 2);
+  }
+  const std::int64_t due = lease_.due(wish());
   return busy ? std::min(due, sampled_at_ + 5 * kSampleEvery) : due;
 }
 
@@ -158,11 +235,30 @@ std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* re
     }
     const std::uint32_t before = lease_.limit();
     lease_.on_reply(seq, *reply, boot_now());
-    worth_a_look = line_.load() > 0 || lease_.limit() != before;
+    worth_a_look = line() > 0 || lease_.limit() != before;
     news = choose_mode(round_trip);
   }
   if (worth_a_look) tell();
   return news;
+}
+
+bool FleetLimit::has_to_leave() {
+  const std::lock_guard lock(mutex_);
+  if (!host_) return true;
+  if (leads_ && host_->alone()) return true;
+  host_->stop_leading();
+  leads_ = false;
+  return false;
+}
+
+void FleetLimit::set_problem(const std::string& problem) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (host_ && leads_) host_->set_problem(problem);
+}
+
+std::string FleetLimit::problem_of_agent() const {
+  const std::lock_guard lock(mutex_);
+  return host_ && !leads_ ? host_->problem() : "";
 }
 
 shared::StoreRequest FleetLimit::leave(const std::string& run) {
@@ -179,7 +275,7 @@ void FleetLimit::describe(FleetSnapshot& s) const {
   s.when_cut_off = o.when_cut_off;
   s.held = lease_.allowed(now);
   const auto units = demand_.units(lease_.limit());
-  s.needed = std::max(units.need, lease_.in_use() + line_.load());
+  s.needed = std::max(units.need, lease_.in_use() + line());
   s.members = lease_.members();
   s.limit_version = lease_.limit_version();
   if (lease_.renewed_at() != 0) s.lease_age = std::chrono::nanoseconds(now - lease_.renewed_at());

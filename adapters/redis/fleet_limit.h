@@ -1,5 +1,8 @@
 // fleet_limit.h - one limit of the fleet as one bulkhead of this process uses it, between the threads that make calls and the
 // thread that talks to the store.
+//
+// With a HostLease, all processes of the host are one member. In one of them, the agent, this object talks to the store for
+// all; in the others it tells the agent what they need, and looks whether the agent is still there.
 #pragma once
 
 #include <time.h>
@@ -31,34 +34,48 @@ void watch_forks();
 
 class FleetLimit {
  public:
+  using OpenLease = std::function<std::unique_ptr<HostLease>(std::function<void()> on_call)>;
   FleetLimit(std::string name, shared::LeaseOptions options, FleetMode mode, bool has_line, UnitUser& user,
-             std::function<void()> wake);
+             std::function<void()> wake, const OpenLease& open_lease = {});
 
   const std::string& name() const noexcept { return name_; }
 
   // ---- threads that make calls ----
   bool take(const UnitSource::Head& head) noexcept;
   void give_back(std::uint32_t units) noexcept {
+    if (host_) [[unlikely]]
+      return give_back_to_host(units);
     lease_.give_back(units);
     if (direct_.load(std::memory_order_relaxed)) return_idle();
   }
-  std::uint32_t in_use() const noexcept { return lease_.in_use(); }
+  std::uint32_t in_use() const noexcept { return host_ ? host_->in_use() : lease_.in_use(); }
   void set_head(const UnitSource::Head* head) noexcept;
-  std::uint32_t limit() const noexcept { return lease_.limit(); }
+  std::uint32_t limit() const noexcept { return host_ ? host_->limit() : lease_.limit(); }
   bool resize(std::uint32_t limit) noexcept;
   void mute() noexcept;
   void describe(FleetSnapshot& now) const;
 
   // ---- the thread of the fleet ----
+  // Before next(): true: this process has to talk to the store about this limit.
+  bool tend(std::int64_t now);
+  bool asks() const;
   std::optional<shared::StoreRequest> next(const std::string& run, std::int64_t now);
   std::int64_t due() const;
   // Null: no reply. Empty, or how the mode has changed.
   std::string on_reply(std::uint64_t seq, const shared::StoreReply* reply, double round_trip);
+  bool has_to_leave();  // false: other processes of the host go on with the lease
   shared::StoreRequest leave(const std::string& run);
+  void set_problem(const std::string& problem) noexcept;  // what the other processes of the host show
+  // As the agent of the host has reported it; empty if this process is the agent, or the member.
+  std::string problem_of_agent() const;
 
  private:
   shared::Lease::Wish wish() const noexcept;
   void return_idle() noexcept;
+  void give_back_to_host(std::uint32_t units) noexcept;
+  bool forked() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
+  void called() noexcept;
+  std::uint32_t line() const noexcept { return host_ ? host_line_ : line_.load(); }
   UnitUser::Usage usage() noexcept;
   void sample(const UnitUser::Usage& usage, std::int64_t now) noexcept;
   std::string choose_mode(double round_trip);
@@ -70,11 +87,17 @@ class FleetLimit {
   const std::uint32_t forks_;
   const std::function<void()> wake_;
 
+  const std::unique_ptr<HostLease> host_;  // null: this process is the member
+
   mutable std::mutex mutex_;  // of what only one thread may use of the lease, and of the estimate
   shared::Lease lease_;
   shared::Demand demand_;
   std::int64_t sampled_at_ = 0;
   std::uint64_t requests_ = 0;
+  bool leads_ = false;
+  std::uint32_t host_line_ = 0, known_limit_ = 0;
+  std::int64_t looked_at_ = 0, called_at_ = 0;
+  HostLease::Sum since_sample_;
   UnitUser::Usage sampled_;
 
   std::atomic<std::uint32_t> line_{0};

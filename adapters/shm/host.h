@@ -22,9 +22,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bulkhead/scope.h"
@@ -39,7 +41,7 @@ struct HostOptions {
   std::shared_ptr<Region> shared{};
 };
 
-class Host final : public UnitSources {
+class Host final : public UnitSources, public HostLeases {
  public:
   explicit Host(HostOptions options);  // the region is opened by the first bulkhead
   ~Host();
@@ -52,7 +54,14 @@ class Host final : public UnitSources {
   std::unique_ptr<UnitSource> open(const Request& request, UnitUser& user) override;
   void check(const Request& request) const override;
 
+  // For redis::Fleet.
+  std::unique_ptr<HostLease> open_lease(const Request& request, std::string_view store, UnitUser& user,
+                                        std::function<void()> on_call) override;
+  bool available() const noexcept override;
+  void check_lease(const Request& request) const override;
+
  private:
+  std::shared_ptr<Region> region_for(const std::string& name);  // with mutex_ held
   struct Opened {
     std::weak_ptr<Region> region;
     std::string name;

@@ -12,7 +12,9 @@
 //      until no word from the limit on is held, an admission counts all held words after it has taken its own, and
 //      gives them back if there are more than the limit.
 //  T5  No operation waits for another process. A line entry, a bell, a time of the last sweep is a hint: if its process
-//      is dead or stopped, others go on after kGrace.
+//      is dead or stopped, others go on after Header::grace.
+//  T6  A limit that is a lease of a fleet has an agent: the process that holds the lock on byte kAgentBytes + index. Only the
+//      agent writes `lease` and the shape. Units are taken while the lease is valid, or within what it allows afterwards.
 #pragma once
 
 #include <atomic>
@@ -22,14 +24,14 @@
 namespace bulkhead::shm {
 
 inline constexpr std::uint64_t kMagic = 0x31444145484b4c42;  // "BLKHEAD1"
-inline constexpr std::uint32_t kLayout = 1;                  // another number: another library cannot use it
+inline constexpr std::uint32_t kLayout = 2;                  // another number: another library cannot use it
 inline constexpr std::uint32_t kSlots = 256;                 // processes at once
 inline constexpr std::uint32_t kLimits = 32;                 // names in one region
 inline constexpr std::uint32_t kUnits = 4096;                // units of one limit
 inline constexpr std::uint32_t kNameWords = 17;              // 128 bytes and a zero
 // Lock bytes are slots 0 to 4095 in every layout, so that any version can tell whether a region is in use.
-inline constexpr std::uint32_t kLockBytes = 4096, kReplaceByte = 4096;
-inline constexpr std::int64_t kGrace = 2'000'000;       // ns: so long a process that was called goes first
+inline constexpr std::uint32_t kLockBytes = 4096, kReplaceByte = 4096, kAgentBytes = 4097;
+inline constexpr std::int64_t kGrace = 2'000'000;       // ns
 inline constexpr std::int64_t kSweepEvery = 1'000'000;  // ns, of one limit, by all processes together
 
 template <class T>
@@ -41,6 +43,8 @@ struct Header {
   std::uint32_t layout, slots, limits, units;
   std::uint64_t size;
   char library[32];
+  char boot[40];             // of the machine: times in the region are of this boot
+  Cell<std::int64_t> grace;  // ns that a process keeps its turn after it was called
 };
 
 // A process. All but `generation` and `bell` is for people.
@@ -58,6 +62,28 @@ struct Line {
   Cell<std::uint64_t> head;      // key of its first call, see key(); 0: nobody waits
   Cell<std::int64_t> called_at;  // ns; 0: it has looked since it was last called
   Cell<std::uint32_t> cost;
+  Cell<std::uint32_t> units;  // that the whole line needs, or nearly
+};
+
+// What one process tells the agent of a lease.
+struct Part {
+  Cell<std::uint32_t> generation;  // of the process that uses the lease; 0: none
+  Cell<std::uint32_t> stated_limit;
+  Cell<std::uint64_t> stated_version;  // written after stated_limit
+  Cell<std::uint64_t> arrived, admitted;
+};
+
+// A lease of a fleet, see LeaseTerms in bulkhead/scope.h. Times: ns, CLOCK_BOOTTIME.
+struct Lease {
+  Cell<std::int64_t> deadline, static_until;
+  Cell<std::uint32_t> static_cap, limit;
+  Cell<std::uint32_t> agent;   // its slot + 1, to ring its bell; 0: none yet
+  Cell<std::uint32_t> wanted;  // a process asks the agent to look at the lines
+  Cell<std::uint32_t> granted, members, tie, direct;
+  Cell<std::uint64_t> limit_version, seq, seen_ver;
+  Cell<std::int64_t> renewed_at, learning_until;
+  Cell<std::uint64_t> member[kNameWords];
+  Cell<std::uint64_t> problem[kNameWords];  // for people
 };
 
 struct alignas(64) Limit {
@@ -67,8 +93,11 @@ struct alignas(64) Limit {
   alignas(64) Cell<std::uint64_t> shape;  // limit, drain and a version, see Shape
   Cell<std::uint32_t> high;               // the highest limit ever: no word from here on was ever taken
   Cell<std::int64_t> swept_at;
+  Cell<std::uint32_t> leased;  // 1: a lease of a fleet, else a limit of its own
+  alignas(64) Lease lease;
   alignas(64) Cell<std::uint64_t> waiting[kSlots / 64];  // which lines may have somebody
   alignas(64) Line lines[kSlots];
+  alignas(64) Part parts[kSlots];
   alignas(64) Cell<std::uint64_t> permits[kUnits];
   Cell<std::int64_t> since[kUnits];  // ns; for people
 };

@@ -42,9 +42,10 @@ class Pipe {
   void tell(char c = 'y') const {
     if (write(out_, &c, 1) != 1) _exit(2);
   }
-  void wait_go() const {
+  char wait_go() const {
     char c = 0;
     if (read(in_, &c, 1) != 1) _exit(2);
+    return c;
   }
   void close_on_exec() const {
     fcntl(out_, F_SETFD, FD_CLOEXEC);

@@ -75,6 +75,12 @@ bool try_lock(int fd, std::int64_t byte) noexcept {
   return fcntl(fd, F_OFD_SETLK, &l) == 0;
 }
 
+std::string boot_id() {
+  char id[37] = {};
+  const Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  return file && read(file.get(), id, sizeof id - 1) > 0 ? id : "unknown";
+}
+
 // Reserves the memory now: a full file system is an error here, and not a SIGBUS later.
 void fill(int fd, const std::string& path) {
   if (const int error = posix_fallocate(fd, 0, sizeof(Image)); error != 0) {
@@ -88,6 +94,8 @@ void fill(int fd, const std::string& path) {
   header.units = kUnits;
   header.size = sizeof(Image);
   std::strncpy(header.library, "bulkhead 0.1", sizeof header.library - 1);
+  std::strncpy(header.boot, boot_id().c_str(), sizeof header.boot - 1);
+  header.grace.store(kGrace);
   header.magic.store(kMagic);
   if (pwrite(fd, static_cast<const void*>(&header), sizeof header, 0) != sizeof header)
     failed(path, "cannot write");
@@ -107,9 +115,13 @@ std::string problem_of(int fd) {
   std::memcpy(&length, bytes + offsetof(Header, size), sizeof length);
   struct stat s{};
   if (numbers[0] == kLayout && numbers[1] == kSlots && numbers[2] == kLimits && numbers[3] == kUnits &&
-      length == sizeof(Image) && fstat(fd, &s) == 0 && s.st_size >= static_cast<off_t>(sizeof(Image)))
-    return {};
-  bytes[sizeof bytes - 1] = 0;
+      length == sizeof(Image) && fstat(fd, &s) == 0 && s.st_size >= static_cast<off_t>(sizeof(Image))) {
+    char boot[sizeof Header::boot + 1] = {};
+    std::memcpy(boot, bytes + offsetof(Header, boot), sizeof Header::boot);
+    if (boot == boot_id()) return {};
+    return "it was made before this machine was last started, and cannot be replaced: delete it";
+  }
+  bytes[offsetof(Header, library) + sizeof Header::library - 1] = 0;
   return "it has layout " + std::to_string(numbers[0]) + " (" +
          std::string(bytes + offsetof(Header, library)) + "), and this library needs layout " +
          std::to_string(kLayout) + ": use the same library version in all processes, or another path";
@@ -178,9 +190,13 @@ int open_named(const std::string& path) {
   invalid(path, "another process has been replacing it for a second: end that process, or give another path");
 }
 
-std::uint64_t hash_of(std::string_view name) noexcept {
+std::uint64_t hash_of(std::string_view name, std::string_view store) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  const auto add = [&hash](std::string_view text) {
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  };
+  add(name);
+  if (!store.empty()) add(std::string_view("\0", 1)), add(store);
   return hash != 0 ? hash : 1;
 }
 
@@ -193,6 +209,7 @@ void futex_wait_shared(const Cell<std::uint32_t>& word, std::uint32_t value, std
 
 std::int64_t now_ns() noexcept { return read_clock(CLOCK_MONOTONIC); }
 std::int64_t coarse_now_ns() noexcept { return read_clock(CLOCK_MONOTONIC_COARSE); }
+std::int64_t boot_now_ns() noexcept { return read_clock(CLOCK_BOOTTIME); }
 
 // ---- fork ----
 
@@ -418,11 +435,11 @@ std::uint64_t Region::token() noexcept {
 
 // ---- limits ----
 
-Limit& Region::limit(std::string_view name) {
+Limit& Region::limit(std::string_view name, std::string_view store) {
   if (name.empty() || name.size() > (kNameWords - 1) * 8)
     invalid(path_, "the name of a limit has 1 to " + std::to_string((kNameWords - 1) * 8) + " bytes, and \"" +
                        std::string(name) + "\" has " + std::to_string(name.size()));
-  const std::uint64_t hash = hash_of(name);
+  const std::uint64_t hash = hash_of(name, store);
   for (std::uint32_t i = 0; i < kLimits; ++i) {
     Limit& limit = image_->limits[i];
     std::uint64_t found = limit.hash.load();
@@ -431,23 +448,40 @@ Limit& Region::limit(std::string_view name) {
     std::uint64_t words[kNameWords] = {};
     std::memcpy(words, name.data(), name.size());
     for (std::uint32_t w = 0; w < kNameWords; ++w) limit.name[w].store(words[w], std::memory_order_relaxed);
+    if (!store.empty()) limit.leased.store(1);
     return limit;
   }
   invalid(path_, "it has " + std::to_string(kLimits) + " limits, and \"" + std::string(name) +
                      "\" would be one more: use a second region");
 }
 
-void Region::resize(Limit& limit, std::uint32_t units) noexcept {
+void Region::reserve(Limit& limit, std::uint32_t units) noexcept {
   units = std::min(units, kUnits);
   std::uint32_t high = limit.high.load();
   while (high < units && !limit.high.compare_exchange_weak(high, units)) {
   }
+}
+
+void Region::resize(Limit& limit, std::uint32_t units) noexcept {
+  units = std::min(units, kUnits);
+  reserve(limit, units);
   std::uint64_t word = limit.shape.load();
   for (;;) {
     const Shape old = Shape::of(word);
     const Shape fresh{units, std::max({old.limit, old.drain, units}), old.version + 1};
     if (old.limit == units || limit.shape.compare_exchange_weak(word, fresh.word())) return;
   }
+}
+
+bool Region::lead(const Limit& limit) noexcept {
+  const std::lock_guard lock(registering_);
+  return lock_fd_ >= 0 && try_lock(lock_fd_, kAgentBytes + (&limit - image_->limits));
+}
+
+void Region::stop_leading(const Limit& limit) noexcept {
+  const std::lock_guard lock(registering_);
+  struct flock l = byte_lock(F_UNLCK, kAgentBytes + (&limit - image_->limits));
+  if (lock_fd_ >= 0) fcntl(lock_fd_, F_OFD_SETLK, &l);
 }
 
 // ---- the dead ----

@@ -8,7 +8,7 @@
 //   registration. A child made by a bare clone() registers at its first call; until it does, or execs, it keeps the
 //   registration of its parent alive.
 // Errors: std::invalid_argument that names the path, the problem and the remedy; nothing has changed then.
-// Cost: 2.4 MB of memory for all processes together, two file descriptors for each; no thread until a line waits.
+// Cost: 2.7 MB of memory for all processes together, two file descriptors for each; no thread until a line waits.
 #pragma once
 
 #include <atomic>
@@ -28,6 +28,7 @@ struct Limit;
 
 std::int64_t now_ns() noexcept;         // CLOCK_MONOTONIC
 std::int64_t coarse_now_ns() noexcept;  // the same, a few milliseconds late
+std::int64_t boot_now_ns() noexcept;    // CLOCK_BOOTTIME, which also counts while the machine sleeps
 
 class Region : public std::enable_shared_from_this<Region> {
  public:
@@ -48,9 +49,13 @@ class Region : public std::enable_shared_from_this<Region> {
   // 0: not registered, because every slot is taken; tried again at the next call.
   std::uint64_t token() noexcept;
 
-  // The limit of that name; made if need be, with 0 units.
-  Limit& limit(std::string_view name);
+  // The limit of that name; made if need be, with 0 units. `store`: it is a lease of a fleet, whose store this is.
+  Limit& limit(std::string_view name, std::string_view store = {});
   static void resize(Limit& limit, std::uint32_t units) noexcept;
+  static void reserve(Limit& limit, std::uint32_t units) noexcept;  // so many words may be in use from now on
+  // To be the agent of a lease: see T6. False: another process is.
+  bool lead(const Limit& limit) noexcept;
+  void stop_leading(const Limit& limit) noexcept;
 
   // Is the owner of this slot alive? The kernel's answer, also for processes of other PID namespaces.
   bool alive(std::uint32_t slot) const noexcept;

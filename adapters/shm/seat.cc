@@ -26,19 +26,22 @@ constinit thread_local LastUnit last_unit;
 
 }  // namespace
 
-Seat::Seat(std::shared_ptr<Region> region, const UnitSources::Request& request, UnitUser& user)
+Seat::Seat(std::shared_ptr<Region> region, Limit& limit, const UnitSources::Request& request, UnitUser& user,
+           std::function<void()> on_call)
     : region_(std::move(region)),
-      limit_(region_->limit(request.bulkhead)),
+      limit_(limit),
       user_(user),
       critical_reserve_(request.critical_reserve),
-      token_(region_->token()) {
-  Region::resize(limit_, request.max_concurrent);
+      token_(region_->token()),
+      on_call_(std::move(on_call)) {
+  if (!on_call_) Region::resize(limit_, request.max_concurrent);
   region_->sweep(limit_);
   region_->add(*this);
 }
 
 Seat::~Seat() {
   mute();
+  stop_leading();
   leave_line();
   // What a child of a fork holds beyond its own calls, see without_inherited().
   if (token_.load() == region_->token() && token_.load() != 0) table().give_back_everything();
@@ -75,6 +78,7 @@ bool Seat::take(const Head& head) noexcept {
 }
 
 bool Seat::grab(std::uint32_t cost, std::uint32_t reserve) noexcept {
+  if (on_call_) return grab_of_lease(cost);
   Table units = table();
   if (cost == 1) {
     const std::uint32_t unit = units.take(reserve);
@@ -84,6 +88,26 @@ bool Seat::grab(std::uint32_t cost, std::uint32_t reserve) noexcept {
     return true;
   }
   if (!units.take_all(cost, reserve, coarse_now_ns())) return false;
+  last_unit = {&limit_, units.hint()};
+  return true;
+}
+
+// The clock is read here, and not by the agent's thread: whoever was stopped does not use a lease that has ended meanwhile.
+bool Seat::grab_of_lease(std::uint32_t cost) noexcept {
+  const Lease& lease = limit_.lease;
+  const std::int64_t until = lease.deadline.load(), now = boot_now_ns();
+  Table units = table();
+  if (now < until) {
+    if (!units.take_all(cost, 0, coarse_now_ns())) return false;
+  } else {
+    if (now >= lease.static_until.load() ||
+        !units.take_within(cost, lease.static_cap.load(), coarse_now_ns()))
+      return false;
+    if (lease.deadline.load() != until) {  // renewed meanwhile: the agent may have counted before
+      units.give_back_any(cost);
+      return false;
+    }
+  }
   last_unit = {&limit_, units.hint()};
   return true;
 }
@@ -110,10 +134,11 @@ std::uint32_t Seat::without_inherited(std::uint32_t units) noexcept {
 std::uint32_t Seat::in_use() const noexcept { return table().held_by_owner(); }
 
 // False: a process with an older call waits and goes first. If units are free, its bell is rung; until it has looked, or
-// kGrace is over, it keeps its turn.
+// the grace of the region is over, it keeps its turn.
 bool Seat::may_go_first(std::uint64_t key) noexcept {
   const std::uint32_t own = slot_of(token_.load(std::memory_order_relaxed));
   const std::int64_t now = now_ns();
+  const std::int64_t grace = region_->image().header.grace.load(std::memory_order_relaxed);
   std::uint32_t first = kSlots;
   for (std::uint32_t i = 0; i < kSlots / 64; ++i) {
     for (std::uint64_t bits = limit_.waiting[i].load(); bits != 0; bits &= bits - 1) {
@@ -121,7 +146,7 @@ bool Seat::may_go_first(std::uint64_t key) noexcept {
       if (slot == own) continue;
       const std::uint64_t other = limit_.lines[slot].head.load();
       const std::int64_t called = limit_.lines[slot].called_at.load();
-      if (other == 0 || other >= key || (called != 0 && now - called > kGrace)) continue;
+      if (other == 0 || other >= key || (called != 0 && now - called > grace)) continue;
       key = other;
       first = slot;
     }
@@ -134,12 +159,13 @@ bool Seat::may_go_first(std::uint64_t key) noexcept {
 }
 
 bool Seat::any_free() const noexcept {
-  const std::uint32_t limit = std::min(this->limit(), kUnits);
+  if (on_call_ && boot_now_ns() >= limit_.lease.deadline.load())
+    return table().held(std::min(limit_.high.load(), kUnits)) < limit_.lease.static_cap.load();
+  const std::uint32_t limit = std::min(Shape::of(limit_.shape.load()).limit, kUnits);
   return table().held(limit) < limit;
 }
 
-// Units may be free: the process whose call is first is told.
-inline void Seat::offer() noexcept {
+void Seat::offer() noexcept {
   if (table().any_line()) [[unlikely]]
     may_go_first(std::numeric_limits<std::uint64_t>::max());
 }
@@ -153,6 +179,7 @@ void Seat::set_head(const Head* head) noexcept {
   const std::uint32_t slot = slot_of(token_.load(std::memory_order_relaxed));
   Line& line = limit_.lines[slot];
   line.cost.store(head->cost, std::memory_order_relaxed);
+  line.units.store(std::max(head->line, head->cost), std::memory_order_relaxed);
   line.head.store(key_of(head->priority, head->since));
   line.called_at.store(0);  // a look follows
   if (in_line_.exchange(true)) return;
@@ -186,8 +213,38 @@ std::uint32_t Seat::reserve() const noexcept {
   return limit == 0 ? 0 : std::min(wanted, limit - 1);
 }
 
+void Seat::attend() noexcept {
+  if (called()) {
+    limit_.lease.wanted.store(0);
+    on_call_();
+  }
+  if (in_line_.load()) user_.units_may_be_free();
+}
+
+bool Seat::lead() noexcept {
+  if (leads_.load()) return true;
+  if (!registered() || !region_->lead(limit_)) return false;
+  limit_.lease.agent.store(slot_of(token_.load()) + 1);
+  leads_.store(true);
+  region_->watch_line();  // from now on its bell is answered
+  return true;
+}
+
+void Seat::stop_leading() noexcept {
+  if (leads_.exchange(false)) region_->stop_leading(limit_);
+}
+
+void Seat::call_agent() noexcept {
+  if (leads_.load()) return on_call_();
+  if (limit_.lease.wanted.exchange(1) != 0) return;
+  if (const std::uint32_t agent = limit_.lease.agent.load(); agent != 0) region_->ring(agent - 1);
+}
+
 void Seat::after_fork(bool in_child) noexcept {
-  if (in_child) registered();
+  if (in_child) {
+    leads_.store(false);  // the lock is the parent's
+    registered();
+  }
   user_.after_fork(in_child);
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -17,7 +18,9 @@ namespace bulkhead::shm {
 
 class Seat final : public UnitSource, Region::Client {
  public:
-  Seat(std::shared_ptr<Region> region, const UnitSources::Request& request, UnitUser& user);
+  // on_call: the limit is a lease of a fleet, and this is called when a process calls its agent and this one is it.
+  Seat(std::shared_ptr<Region> region, Limit& limit, const UnitSources::Request& request, UnitUser& user,
+       std::function<void()> on_call = {});
   ~Seat() override;
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
@@ -30,18 +33,25 @@ class Seat final : public UnitSource, Region::Client {
   bool resize(std::uint32_t limit) noexcept override;
   void mute() noexcept override;
 
+  // For a lease.
+  bool lead() noexcept;
+  void stop_leading() noexcept;
+  void call_agent() noexcept;
+  void offer() noexcept;  // units may be free: the process whose call is first is told
+
  private:
-  bool waits() const noexcept override { return in_line_.load(); }
-  void attend() noexcept override { user_.units_may_be_free(); }
+  bool waits() const noexcept override { return in_line_.load() || called(); }
+  void attend() noexcept override;
+  bool called() const noexcept { return leads_.load() && limit_.lease.wanted.load() != 0; }
   void before_fork() noexcept override { user_.before_fork(); }
   void after_fork(bool in_child) noexcept override;
 
   Table table() const noexcept;
   bool registered() noexcept;
   bool grab(std::uint32_t cost, std::uint32_t reserve) noexcept;
+  bool grab_of_lease(std::uint32_t cost) noexcept;
   std::uint32_t without_inherited(std::uint32_t units) noexcept;
   bool may_go_first(std::uint64_t key) noexcept;
-  void offer() noexcept;
   bool any_free() const noexcept;
   std::uint32_t reserve() const noexcept;
   void leave_line() noexcept;
@@ -52,7 +62,8 @@ class Seat final : public UnitSource, Region::Client {
   const double critical_reserve_;
   std::atomic<std::uint64_t> token_;         // of this process
   std::atomic<std::uint32_t> inherited_{0};  // after a fork: units in flight that the parent holds
-  std::atomic<bool> in_line_{false};
+  const std::function<void()> on_call_;
+  std::atomic<bool> in_line_{false}, leads_{false};
   bool muted_ = false;
 };
 

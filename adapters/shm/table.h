@@ -57,6 +57,19 @@ class Table {
     return false;
   }
 
+  // `count` units if then at most `most` are held by all owners, whatever the limit is; for a lease that has ended.
+  bool take_within(std::uint32_t count, std::uint32_t most, std::int64_t now) noexcept {
+    const std::uint32_t end = std::min(limit_->high.load(), kUnits);
+    most = std::min(most, end);
+    if (count > most - std::min(most, held(end))) return false;
+    std::uint32_t taken = 0;
+    for (std::uint32_t unit = 0; taken < count && (unit = search(most)) != none; ++taken)
+      limit_->since[unit].store(now, std::memory_order_relaxed);
+    if (taken == count && held(end) <= most) return true;
+    give_back_any(taken);
+    return false;
+  }
+
   // False: it was not this owner's.
   bool give_back(std::uint32_t unit) noexcept {
     std::uint64_t mine = token_;

@@ -136,10 +136,12 @@ class Process {
   // What the thread of the fleet says, until this one reports it.
   std::mutex news_mutex_;
   std::vector<std::string> news_;
-  redis::Fleet fleet_{{}, [this](const std::string& text) {
+  redis::Fleet fleet_{{},
+                      [this](const std::string& text) {
                         const std::lock_guard lock(news_mutex_);
                         news_.push_back(text);
-                      }};
+                      },
+                      &host_};
   SourcesByScope sources_{&host_, &fleet_};
   const std::unique_ptr<gateway::Runner> gateway_;  // null: the file has none
   Registry registry_;

@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -102,6 +103,63 @@ class UnitSources {
 
  protected:
   ~UnitSources() = default;
+};
+
+// What the agent of a host knows of a lease of a fleet, kept where the next agent finds it: src/shared/lease.h explains it.
+struct LeaseTerms {
+  std::int64_t deadline = 0;      // the lease is valid until then; ns, CLOCK_BOOTTIME, as the other times
+  std::int64_t static_until = 0;  // after the deadline, static_cap units may be used until then
+  std::uint32_t static_cap = 0, granted = 0, members = 0;
+  std::uint32_t limit = 0;  // of the fleet
+  std::uint64_t limit_version = 0, seq = 0, seen_ver = 0;
+  std::int64_t renewed_at = 0, learning_until = 0;
+  bool direct = false;
+};
+
+// A lease of a fleet that all processes of a host share. One of them, the agent, talks to the store; when it ends, however it
+// ends, another one goes on as the same member. take() admits within the lease.
+// Threads: as for a UnitSource; the functions below are for the thread that talks to the store.
+class HostLease : public UnitSource {
+ public:
+  virtual bool lead() noexcept = 0;          // true: this process is the agent, from now until stop_leading()
+  virtual void stop_leading() noexcept = 0;  // another process may lead
+  virtual bool alone() const noexcept = 0;   // no other process uses the lease now
+  virtual std::string problem() const = 0;   // as the agent has last reported it
+  virtual void set_problem(const std::string& problem) noexcept = 0;
+  // The name of the member and its tie-breaker: those of the first agent.
+  virtual void identify(std::string& member, std::uint32_t& tie) noexcept = 0;
+
+  virtual std::uint32_t capacity() const noexcept = 0;  // the most units it can hold
+  virtual std::uint32_t cap() const noexcept = 0;       // units that may be in use while the lease is valid
+  virtual void set_cap(std::uint32_t units) noexcept = 0;  // offers new units to the processes that wait
+  virtual std::uint32_t in_use_by_all() const noexcept = 0;
+  virtual LeaseTerms terms() const noexcept = 0;
+  virtual void set_terms(const LeaseTerms& terms) noexcept = 0;
+
+  // What this process tells the agent, and what the agent learns of all of them.
+  virtual void report(const UnitUser::Usage& usage) noexcept = 0;
+  struct Sum {
+    std::uint64_t arrived = 0, admitted = 0;  // since the last call
+    std::uint32_t line = 0;                   // units that calls wait for
+    std::uint32_t stated_limit = 0;           // by the statement with the highest version; 0: none
+    std::uint64_t stated_version = 0;
+  };
+  virtual Sum sum() noexcept = 0;
+  virtual void state_limit(std::uint32_t limit, std::uint64_t version) noexcept = 0;
+  virtual void call_agent() noexcept = 0;  // any thread: on_call of the agent is called soon
+};
+
+class HostLeases {
+ public:
+  // `store` tells leases of one name apart that belong to different stores. on_call: on a thread of the host, while this
+  // process is the agent. std::invalid_argument as UnitSources::open().
+  virtual std::unique_ptr<HostLease> open_lease(const UnitSources::Request& request, std::string_view store,
+                                                UnitUser& user, std::function<void()> on_call) = 0;
+  virtual bool available() const noexcept = 0;  // false: there is no region, so each process is a member
+  virtual void check_lease(const UnitSources::Request& request) const = 0;
+
+ protected:
+  ~HostLeases() = default;
 };
 
 // Limits of the host and of a fleet in one registry: each request goes to the source of its scope. Null: not available.

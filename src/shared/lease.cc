@@ -14,7 +14,7 @@ constexpr std::int64_t kFullMemo = 5 * kMilli;  // how long a member believes th
 
 }  // namespace
 
-Lease::Lease(LeaseOptions options) : o_(std::move(options)), limit_(o_.limit) {
+Lease::Lease(LeaseOptions options, HostLease* host) : host_(host), o_(std::move(options)), limit_(o_.limit) {
   if (o_.limit == 0 || o_.limit > kMaxUnits || o_.weight == 0 || o_.weight > kMaxWeight)
     base::throw_invalid("lease: a limit or a weight is out of range");
   if (o_.when_cut_off == WhenCutOff::local) {
@@ -24,7 +24,8 @@ Lease::Lease(LeaseOptions options) : o_(std::move(options)), limit_(o_.limit) {
 }
 
 std::uint32_t Lease::local_cap() const noexcept {
-  return std::max(1u, static_cast<std::uint32_t>(limit() * o_.max_share + 1e-9));
+  const auto share = std::max(1u, static_cast<std::uint32_t>(limit() * o_.max_share + 1e-9));
+  return host_ ? std::min(share, host_->capacity()) : share;
 }
 
 void Lease::void_all() noexcept {
@@ -34,6 +35,7 @@ void Lease::void_all() noexcept {
 }
 
 void Lease::set_cap(std::uint32_t cap) noexcept {
+  if (host_) return host_->set_cap(cap);
   std::uint64_t w = word_.load(std::memory_order_relaxed);
   while (!word_.compare_exchange_weak(w, std::uint64_t{cap} << 32 | in_use(w), std::memory_order_acq_rel,
                                       std::memory_order_relaxed)) {
@@ -41,6 +43,11 @@ void Lease::set_cap(std::uint32_t cap) noexcept {
 }
 
 void Lease::drop_idle() noexcept {
+  if (host_) {
+    const std::uint32_t used = host_->in_use_by_all();
+    if (used < host_->cap()) host_->set_cap(used);
+    return;
+  }
   std::uint64_t w = word_.load(std::memory_order_relaxed);
   while (in_use(w) < cap(w) &&
          !word_.compare_exchange_weak(w, std::uint64_t{in_use(w)} << 32 | in_use(w),
@@ -78,7 +85,7 @@ std::int64_t Lease::due(const Wish& wish) const noexcept {
   std::int64_t at = sent_at_ + o_.times.heartbeat;
   const auto sooner = [&](std::int64_t t) { at = std::min(at, t); };
   if (full_ || hungry_ || held() < granted_) sooner(sent_at_ + o_.times.min_sync);
-  const std::uint64_t w = word_.load(std::memory_order_relaxed);
+  const std::uint64_t w = word();
   const bool learning = sent_at_ < learning_until_;
   if (o_.direct) {
     if (wish.line > 0 && !learning) sooner(std::max(sent_at_, full_until_));
@@ -138,6 +145,7 @@ std::optional<StoreRequest> Lease::next(const Wish& wish, const std::string& run
   sent_at_ = now;
   sent_any_ = outstanding_ = true;
   restated_ = false;
+  publish();  // the number of the request, before it is sent
   return r;
 }
 
@@ -151,6 +159,7 @@ bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t no
   }
   if (reply.status != StoreStatus::ok) {
     full_ = true;
+    publish();
     return true;
   }
   const bool synced = sent_op_ == StoreOp::sync;
@@ -160,6 +169,7 @@ bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t no
   limit_ = reply.limit;
   if (reply.members > 0) members_ = reply.members;
   granted_ = reply.granted;
+  publish();  // what is granted, before it is used
   // A sync says anew what this member's share is; the others only add to the cap what they have fetched.
   std::uint32_t most = cap() + (reply.granted - std::min(reply.granted, sent_have_));
   if (synced) {
@@ -186,13 +196,17 @@ bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t no
   static_cap_.store(degraded, std::memory_order_relaxed);
   static_until_.store(deadline + o_.static_for, std::memory_order_relaxed);
   deadline_.store(deadline, std::memory_order_release);  // after the cap: see allowed()
+  publish();
   return true;
 }
 
 StoreRequest Lease::leave_request(const std::string& run) {
   set_cap(0);
   void_all();
-  return request(StoreOp::leave, run);
+  granted_ = 0;
+  StoreRequest r = request(StoreOp::leave, run);
+  publish();
+  return r;
 }
 
 bool Lease::set_limit(std::uint32_t limit) noexcept {
@@ -203,6 +217,53 @@ bool Lease::set_limit(std::uint32_t limit) noexcept {
   ++o_.limit_version;
   restated_ = true;
   return true;
+}
+
+void Lease::adopt_limit(std::uint32_t limit, std::uint64_t version) noexcept {
+  if (version <= o_.limit_version || limit == 0 || limit > kMaxUnits) return;
+  o_.limit = limit;
+  o_.limit_version = version;
+  limit_ = limit;
+  restated_ = true;
+}
+
+LeaseTerms Lease::terms() const noexcept {
+  return {.deadline = deadline_.load(),
+          .static_until = static_until_.load(),
+          .static_cap = static_cap_.load(),
+          .granted = granted_,
+          .members = members_,
+          .limit = limit(),
+          .limit_version = o_.limit_version,
+          .seq = seq_,
+          .seen_ver = seen_ver_,
+          .renewed_at = renewed_at_,
+          .learning_until = learning_until_,
+          .direct = o_.direct};
+}
+
+void Lease::resume(const LeaseTerms& t) noexcept {
+  if (t.seq == 0) return;  // nobody has asked for this lease yet
+  static_until_ = t.static_until;
+  static_cap_ = t.static_cap;
+  granted_ = t.granted;
+  members_ = t.members;
+  seq_ = t.seq;
+  seen_ver_ = t.seen_ver;
+  renewed_at_ = t.renewed_at;
+  learning_until_ = t.learning_until;
+  o_.direct = t.direct;
+  if (t.limit_version >= o_.limit_version) {
+    o_.limit_version = t.limit_version;
+    if (t.limit != 0) limit_ = o_.limit = t.limit;
+  }
+  deadline_ = t.deadline;
+  full_ = true;
+  sent_any_ = outstanding_ = false;
+}
+
+void Lease::identify() {
+  if (host_) host_->identify(o_.member, o_.tie);
 }
 
 FleetState Lease::state(std::int64_t now) const noexcept {

@@ -23,6 +23,7 @@
 #include <string>
 
 #include "bulkhead/fleet.h"
+#include "bulkhead/scope.h"
 #include "shared/limit_state.h"
 
 namespace bulkhead::shared {
@@ -54,7 +55,9 @@ struct LeaseOptions {
 
 class Lease {
  public:
-  explicit Lease(LeaseOptions options);
+  // With a host, the units are those of all its processes: take() and give_back() are the host's, and this object says what
+  // its agent does. In the other processes it only shows the terms.
+  explicit Lease(LeaseOptions options, HostLease* host = nullptr);
 
   // ---- any thread ----
   bool take(std::uint32_t cost, std::int64_t now) noexcept {
@@ -65,11 +68,9 @@ class Lease {
     return true;
   }
   void give_back(std::uint32_t units) noexcept { word_.fetch_sub(units, std::memory_order_release); }
-  std::uint32_t in_use() const noexcept { return in_use(word_.load(std::memory_order_relaxed)); }
-  std::uint32_t cap() const noexcept { return cap(word_.load(std::memory_order_relaxed)); }
-  std::uint32_t allowed(std::int64_t now) const noexcept {
-    return allowed(word_.load(std::memory_order_relaxed), now);
-  }
+  std::uint32_t in_use() const noexcept { return in_use(word()); }
+  std::uint32_t cap() const noexcept { return cap(word()); }
+  std::uint32_t allowed(std::int64_t now) const noexcept { return allowed(word(), now); }
   bool valid(std::int64_t now) const noexcept { return now < deadline_.load(std::memory_order_acquire); }
   std::uint32_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
   std::uint32_t local_cap() const noexcept;  // what max_share allows
@@ -79,7 +80,7 @@ class Lease {
   // ---- one thread ----
   // What the store has to count for this member: the cap, and the calls above it.
   std::uint32_t held() const noexcept {
-    const std::uint64_t w = word_.load(std::memory_order_relaxed);
+    const std::uint64_t w = word();
     const std::uint32_t above = in_use(w) < granted_ ? in_use(w) : granted_;
     return cap(w) > above ? cap(w) : above;
   }
@@ -98,6 +99,12 @@ class Lease {
   StoreRequest leave_request(const std::string& run);
   // For all members; false: not a number that can be.
   bool set_limit(std::uint32_t limit) noexcept;
+  // A number of a configuration or an operator, if its version is higher than the one in force.
+  void adopt_limit(std::uint32_t limit, std::uint64_t version) noexcept;
+  // Goes on where the agent before left off, or shows what the agent has done.
+  void resume(const LeaseTerms& terms) noexcept;
+  LeaseTerms terms() const noexcept;
+  void identify();  // as the member that the host is
 
   FleetState state(std::int64_t now) const noexcept;
   std::uint32_t members() const noexcept { return members_; }
@@ -109,6 +116,13 @@ class Lease {
   void set_direct(bool direct) noexcept { o_.direct = direct; }
 
  private:
+  std::uint64_t word() const noexcept {
+    return host_ ? std::uint64_t{host_->cap()} << 32 | host_->in_use_by_all()
+                 : word_.load(std::memory_order_relaxed);
+  }
+  void publish() noexcept {
+    if (host_) host_->set_terms(terms());
+  }
   static constexpr std::uint32_t in_use(std::uint64_t w) noexcept { return static_cast<std::uint32_t>(w); }
   static constexpr std::uint32_t cap(std::uint64_t w) noexcept { return static_cast<std::uint32_t>(w >> 32); }
   std::uint32_t allowed(std::uint64_t w, std::int64_t now) const noexcept {
@@ -125,6 +139,7 @@ class Lease {
   bool needs_much_less(const Wish& wish) const noexcept;
   StoreRequest request(StoreOp op, const std::string& run);
 
+  HostLease* const host_;
   LeaseOptions o_;  // limit and limit_version: the newest that is known
 
   std::atomic<std::uint64_t> word_{0};  // cap, in_use
