@@ -29,7 +29,6 @@ export const duration = orDash((s) => {
   return Math.floor(t / size) + unit + (more ? ` ${more}${rest}` : '');
 });
 
-export const age = (s) => (s < 9.95 ? `${s.toFixed(1)} s` : duration(s));
 export const clock = orDash((t) => new Date(t * 1000).toTimeString().slice(0, 8));
 export const plural = (n, one) => `${count(n)} ${one}${n === 1 ? '' : 's'}`;
 export const words = (name) => (name ?? '').replaceAll('_', ' ');

@@ -211,11 +211,13 @@ export function makeHeatmap(root, onPick, closer) {
 
 // An empty canvas that is sharp on every screen.
 function sized(canvas, width, height) {
-  const dpr = window.devicePixelRatio, c = canvas.getContext('2d');
-  canvas.width = Math.round(width * dpr);
-  canvas.height = Math.round(height * dpr);
-  canvas.style.height = `${height}px`;
-  c.scale(dpr, dpr);
+  const dpr = window.devicePixelRatio, c = canvas.getContext('2d'), size = [Math.round(width * dpr), Math.round(height * dpr)];
+  if (canvas.width !== size[0] || canvas.height !== size[1]) { // a new size is a new buffer
+    [canvas.width, canvas.height] = size;
+    canvas.style.height = `${height}px`;
+  }
+  c.setTransform(dpr, 0, 0, dpr, 0, 0);
+  c.clearRect(0, 0, width, height);
   return c;
 }
 

@@ -1,6 +1,6 @@
 // Wires the stream to the views. All state of the page is in `page`; a view is drawn from what it is given.
 import { $, announce, h, place, put, segments, setAttr } from './dom.js';
-import { age, clock, count, dots, duration, plural } from './format.js';
+import { clock, count, dots, duration, plural } from './format.js';
 import { change, get, kept, pathOf, readToken, request, setToken, token } from './api.js';
 import { toView } from './wire.js';
 import { describeDrain, describeOverride } from './effects.js';
@@ -213,7 +213,7 @@ function tick() {
   const silent = frameAt ? performance.now() - frameAt : Infinity, off = document.hidden && !stream.running();
   document.body.toggleAttribute('data-paused', paused);
   setAttr($('age'), 'data-level', paused ? 'warn' : off || !(frameAt || failures) ? 'off' : silent > FROZEN_MS ? 'bad' : silent > STALE_MS ? 'warn' : 'ok');
-  put($('age-text'), paused ? `paused, ${clock(page.view?.time)}` : denied ? 'no access' : frameAt ? `${age(silent / 1000)} old` + (state === 'polling' ? ', every 5 s' : '') : failures ? 'no connection' : 'connecting');
+  put($('age-text'), paused ? `paused, ${clock(page.view?.time)}` : denied ? 'no access' : !frameAt ? (failures ? 'no connection' : 'connecting') : `${silent > STALE_MS ? `${duration(silent / 1000)} old` : 'live'}${state === 'polling' ? ', every 5 s' : ''}`);
   // While disconnected, or when an open connection sends nothing.
   const frozen = !off && !denied && (failures > 0 ? silent > STALE_MS : frameAt > 0 && silent > FROZEN_MS);
   $('veil').hidden = !frozen;
@@ -327,5 +327,5 @@ readToken();
 setRange(page.range);
 setLog(page.logKind);
 applyTheme();
-setInterval(tick, 250);
+setInterval(tick, 500);
 stream.start();

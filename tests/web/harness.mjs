@@ -87,7 +87,7 @@ export async function launch() {
 // A page that remembers everything it should not have said.
 export async function open(browser, url, { token = TOKEN, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, colorScheme: 'dark', ...options });
-  context.setDefaultTimeout(10_000);
+  context.setDefaultTimeout(60_000); // of a machine that is busy elsewhere
   const page = await context.newPage();
   page.complaints = [];
   page.on('console', (m) => { if (m.type() === 'error' || m.type() === 'warning') page.complaints.push(m.text()); });
@@ -100,7 +100,7 @@ export async function open(browser, url, { token = TOKEN, ...options } = {}) {
 export const live = (page) => page.waitForSelector('#age[data-level="ok"]');
 export const row = (page, name) => page.locator(`#table tbody tr[data-name="${name}"]`);
 
-export async function eventually(check, { ms = 8000, what = 'that' } = {}) {
+export async function eventually(check, { ms = 60_000, what = 'that' } = {}) {
   const end = Date.now() + ms;
   for (;;) {
     const value = await check();

@@ -78,9 +78,10 @@ test('it shows the numbers of the process', async () => {
   const shown = await eventually(async () => { const n = Number(await admitted.getAttribute('title')); return n > earlier && n; }, { what: 'a newer count' });
   assert.ok(shown <= (await shop.bulkhead('auth')).total.admitted);
   // And a rate over the same ten seconds.
-  const { rate } = await shop.bulkhead('auth');
-  const calls = parseFloat(await shownNumber(page, 'auth', 'rate'));
-  assert.ok(Math.abs(calls - rate) < 0.25 * rate, `${calls} is about ${rate}`);
+  await eventually(async () => {
+    const { rate } = await shop.bulkhead('auth'), calls = parseFloat(await shownNumber(page, 'auth', 'rate'));
+    return Math.abs(calls - rate) < 0.25 * rate;
+  }, { what: 'the rate of the API on the page' });
   await closes(page);
 });
 
@@ -215,7 +216,7 @@ test('a switch of the program can be thrown', async () => {
   await page.getByRole('button', { name: 'Slow analytics: off' }).click();
   await page.getByRole('button', { name: 'Slow analytics: on' }).waitFor();
   // Slow calls fill the bulkhead: it rejects, and the page says for which reason.
-  await row(page, 'analytics').locator('.reason', { hasText: 'queue limit' }).waitFor({ timeout: 20_000 });
+  await row(page, 'analytics').locator('.reason', { hasText: 'queue limit' }).waitFor();
   await page.locator('#groups').getByText(/analytics borrows \d+ from (checkout|search)/).first().waitFor();
   await page.getByRole('button', { name: 'Slow analytics: on' }).click();
   await page.getByRole('button', { name: 'Slow analytics: off' }).waitFor();
@@ -231,13 +232,13 @@ test('the charts of the detail draw what the API says, with one cursor over all 
   await live(page);
   const slow = (on) => shop.api('switches/slow', { method: 'PUT', token: TOKEN, body: { on } });
   await slow(true);
-  await row(page, 'analytics').locator('.reason', { hasText: 'queue limit' }).waitFor({ timeout: 20_000 });
+  await row(page, 'analytics').locator('.reason', { hasText: 'queue limit' }).waitFor();
   const path = 'history?seconds=300&step=1&bulkhead=analytics', both = async () => {
     const doc = await (await shop.api(path)).json(), [b] = doc.bulkheads;
     const at = b.reasons.queue_limit?.find(([i]) => i < doc.count - 2 && b.reasons.timeout?.some(([k]) => k === i))?.[0];
     return at !== undefined && { at, b, time: doc.end - doc.count + at };
   };
-  const { at, b, time } = await eventually(both, { ms: 20_000, what: 'a second with two reasons' });
+  const { at, b, time } = await eventually(both, { what: 'a second with two reasons' });
   await row(page, 'analytics').locator('.name button').click();
   await page.locator('#detail .segments button').first().click();
   await page.locator('#detail .chart').nth(5).waitFor();
@@ -285,12 +286,12 @@ test('a lost connection is shown, numbers are frozen, and it recovers by itself'
   await live(page);
   await own.stop();
   await page.waitForSelector('#age[data-level="warn"]'); // stale, before it is frozen
-  await page.locator('#veil').getByText(/No data for \d+s/).waitFor({ timeout: 15_000 });
+  await page.locator('#veil').getByText(/No data for \d+s/).waitFor();
   await page.locator('#veil').getByText(/These numbers are of \d\d:\d\d:\d\d/).waitFor();
   assert.equal(await page.locator('body').getAttribute('data-frozen'), '');
-  await eventually(async () => (await page.locator('#age').getAttribute('data-level')) === 'bad', { ms: 12_000, what: 'a red age' });
+  await eventually(async () => (await page.locator('#age').getAttribute('data-level')) === 'bad', { what: 'a red age' });
   await own.start();
-  await page.locator('#veil').waitFor({ state: 'hidden', timeout: 20_000 });
+  await page.locator('#veil').waitFor({ state: 'hidden' });
   await live(page);
   assert.match(await page.locator('#meta').innerText(), /up \d+s$/, 'these are the numbers of the new process');
   page.complaints = page.complaints.filter((c) => !/Failed to load resource|ERR_/.test(c)); // of the browser, while nobody answered
@@ -377,16 +378,16 @@ test('two hundred bulkheads, one whose name is too long for any column, and a re
   await page.locator('#filter').fill('nothing like that');
   await page.locator('#no-match').getByRole('button').click();
   assert.equal(await page.locator('#table tbody tr').count(), 200);
-  // A frame is work for the page once a second; it must leave the second to the operator.
-  const longestPause = () => page.evaluate(() => new Promise((resolve) => {
-    let longest = 0, last = performance.now();
-    const end = last + 3000;
-    const tick = () => { const now = performance.now(); longest = Math.max(longest, now - last); last = now; if (now < end) setTimeout(tick, 0); else resolve(longest); };
-    tick();
-  }));
-  const pauses = [];
-  do pauses.push(await longestPause()); while (pauses.at(-1) >= 700 && pauses.length < 4); // of a machine that was busy elsewhere
-  assert.ok(pauses.at(-1) < 700, `the longest pauses were ${pauses.map(Math.round)} ms`);
+  // A frame is work for the page once a second; it must leave the second to the operator. Measured in time of the processor, which a
+  // machine that is busy elsewhere does not change.
+  const cdp = await page.context().newCDPSession(page);
+  await cdp.send('Performance.enable');
+  const used = async () => (await cdp.send('Performance.getMetrics')).metrics.find((m) => m.name === 'ThreadTime').value;
+  const frames = () => page.evaluate(() => document.getElementById('meta').textContent);
+  const [before, first] = [await used(), await frames()];
+  await page.waitForTimeout(5000);
+  await page.waitForFunction((text) => document.getElementById('meta').textContent !== text, first);
+  assert.ok(await used() - before < 2, `${await used() - before} s of the processor for five frames`);
   await row(page, 'service-003').locator('.name button').click();
   await page.locator('#detail h2').getByText('service-003').waitFor();
   await assertAccessible(page, '200 bulkheads');
@@ -491,7 +492,7 @@ test('pause holds the picture and nothing else', async () => {
   await live(page);
   await page.keyboard.press('p');
   const frozen = await page.locator('#meta').innerText();
-  await page.locator('.banner').getByText(/Frozen for [2-9]s; the service is still running/).waitFor();
+  await page.locator('.banner').getByText(/Frozen for ([2-9]|\d\d)s; the service is still running/).waitFor();
   assert.equal(await page.locator('#age').getAttribute('data-level'), 'warn', 'it does not look live');
   assert.match(await page.locator('#age-text').innerText(), /^paused, \d\d:\d\d:\d\d$/);
   assert.equal(await page.locator('#meta').innerText(), frozen);
@@ -586,7 +587,6 @@ test('it works under a path prefix', async () => {
 test('the demo: its printed address opens an operator\'s page that shows and changes the demo', async () => {
   const demo = await new Process(BULKHEAD, ['demo', '--serve', '--listen', '127.0.0.1:0']).start();
   const page = await open(browser, demo.url, { token: demo.token });
-  page.setDefaultTimeout(60000); // the demo takes both cores
   await live(page);
   await page.waitForFunction(() => document.getElementById('role').textContent.endsWith(', operator'));
   const { bulkheads } = await (await demo.api('snapshot')).json();
