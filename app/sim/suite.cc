@@ -11,6 +11,7 @@
 namespace bulkhead::sim {
 namespace {
 
+constexpr std::string_view drops = "Capacity drops to a third, and recovers";
 constexpr double settled_after = 30;  // seconds a limiter has to find the capacity
 constexpr double least_in_band = 0.9, least_goodput = 0.9;
 constexpr double follow_drop_within = 15, follow_recovery_within = 30;
@@ -159,6 +160,10 @@ std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const
       rows.push_back(std::move(row));
     }
   };
+  const std::size_t algorithms = o.known ? kAlgorithms.size() : 1;
+  const auto wanted = [&](std::string_view group, std::string_view text) {
+    return o.only.empty() || fmt::format("{}: {}", group, text).find(o.only) != std::string::npos;
+  };
   const auto label = [](Arrival arrival, Sized d) {
     return fmt::format("{}, capacity {}", name(arrival), d.capacity);
   };
@@ -166,11 +171,12 @@ std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const
   const auto saturation = [&](std::string group, double sigma, const std::vector<double>& horizons) {
     for (const Arrival arrival : {Arrival::closed, Arrival::open})
       for (const Sized d : kSized) {
+        if (!wanted(group, label(arrival, d))) continue;
         const Scenario s = saturated(d, arrival, horizons.back(), sigma);
         const double best = best_fixed_goodput(saturated(d, arrival, 120, sigma), 1);
         std::vector<Row> more;
         for (const double h : horizons) more.push_back({group, label(arrival, d) + ", " + horizon(h), {}});
-        for (std::size_t a = 0; a < kAlgorithms.size(); ++a) {
+        for (std::size_t a = 0; a < algorithms; ++a) {
           const auto runs = runs_of(s, kAlgorithms[a], o.seeds, later_seeds);
           for (std::size_t h = 0; h < horizons.size(); ++h)
             more[h].cells[a] = judge_saturated(runs, s, horizons[h], best);
@@ -179,8 +185,9 @@ std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const
       }
   };
   const auto each = [&](std::string group, std::string text, const Scenario& s, const auto& judge) {
+    if (!wanted(group, text)) return;
     Row row{std::move(group), std::move(text), {}};
-    for (std::size_t a = 0; a < kAlgorithms.size(); ++a)
+    for (std::size_t a = 0; a < algorithms; ++a)
       row.cells[a] = judge(runs_of(s, kAlgorithms[a], o.seeds, later_seeds));
     add({std::move(row)});
   };
@@ -190,9 +197,10 @@ std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const
   saturation("Saturated", 0.5, horizons);
   for (const Arrival arrival : {Arrival::closed, Arrival::open})
     for (const Sized d : kSized) {
+      if (!wanted(drops, label(arrival, d))) continue;
       const Scenario s = with_drop(d, arrival);
       const double best = best_fixed_goodput(s, 1);
-      each("Capacity drops to a third, and recovers", label(arrival, d), s,
+      each(std::string(drops), label(arrival, d), s,
            [&](const std::vector<Run>& runs) { return judge_drop(runs, s, best); });
     }
   for (const Sized d : kSized) each("Half load", label(Arrival::open, d), with_half_load(d), judge_half_load);
@@ -202,10 +210,11 @@ std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const
         each(health == Health::hangs ? "Hangs" : "Fails fast", label(arrival, d),
              with_outage(d, arrival, health), judge_outage);
   saturation("Saturated, heavy-tailed service", 1.0, {std::min(900.0, horizons.back())});
-  for (const WorldRow& world : world_rows(std::clamp(o.longest, 180.0, later_seeds))) {
+  for (const WorldRow& world : world_rows(std::clamp(o.longest, 180.0, o.company))) {
+    if (!wanted(world.group, world.name)) continue;
     Row row{world.group, world.name, {}};
     const Best best = best_fixed(world, 1);
-    for (std::size_t a = 0; a < kAlgorithms.size(); ++a)
+    for (std::size_t a = 0; a < algorithms; ++a)
       row.cells[a] = judge_world(world, kAlgorithms[a], o.seeds, best);
     add({std::move(row)});
   }

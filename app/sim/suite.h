@@ -28,6 +28,9 @@ struct Row {
 struct SuiteOptions {
   std::uint32_t seeds = 3;
   double longest = 3600;  // seconds of saturation, with the first seed; the others stop after 15 minutes
+  double company = 900;   // seconds of the rows with several instances
+  std::string only{};     // the rows whose "group: scenario" contains it; empty: all
+  bool known = true;      // false: the default algorithm only
 };
 
 // The dependencies of the suite: slots and the mean service time that keeps an hour of them affordable.
