@@ -11,6 +11,7 @@
 #include "app/gateway/run.h"
 #include "app/host/host.h"
 #include "app/run/run.h"
+#include "app/simulate/simulate.h"
 
 namespace {
 
@@ -124,6 +125,7 @@ int main(int argc, char** argv) {
   const auto init = config::add_init(app);
   const auto format = config::add_fmt(app);
   const auto show_config = config::add_config(app);
+  const auto simulate = simulate::add_simulate(app, BULKHEAD_VERSION);
   const auto host = host::add_host(app);
   const auto show_gateway = gateway::add_gateway(app);
   const client::Commands commands(app, BULKHEAD_VERSION);
@@ -159,6 +161,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("fmt")) return format();
     if (app.got_subcommand("config")) return show_config();
     if (app.got_subcommand("host")) return host();
+    if (app.got_subcommand("simulate")) return simulate();
     if (const int code = commands.run(); code >= 0) return code;
     cli::say(app.help() + "Try: bulkhead demo\n");
     return 0;

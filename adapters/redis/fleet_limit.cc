@@ -25,12 +25,13 @@ void watch_forks() {
 }
 
 FleetLimit::FleetLimit(std::string name, shared::LeaseOptions options, FleetMode mode, bool has_line,
-                       UnitUser& user, std::function<void()> wake, const OpenLease& open_lease)
+                       UnitUser& user, std::function<void()> wake, const OpenLease& open_lease, Now now)
     : name_(std::move(name)),
       mode_(mode),
       has_line_(has_line),
       forks_(forks.load()),
       wake_(std::move(wake)),
+      now_(now),
       host_(open_lease ? open_lease([this] { called(); }) : nullptr),
       lease_(std::move(options), host_.get()),
       direct_(lease_.options().direct),
@@ -41,7 +42,7 @@ FleetLimit::FleetLimit(std::string name, shared::LeaseOptions options, FleetMode
 bool FleetLimit::take(const UnitSource::Head& head) noexcept {
   if (forked()) return false;
   if (!asked_.load(std::memory_order_relaxed)) asked_.store(true, std::memory_order_relaxed);
-  if (host_ ? host_->take(head) : lease_.take(head.cost, boot_now())) return true;
+  if (host_ ? host_->take(head) : lease_.take(head.cost, now_())) return true;
   // The flag stays until the store is asked, so that a storm of rejections wakes the thread once.
   if (!direct_.load(std::memory_order_relaxed) && !rejected_.load(std::memory_order_relaxed)) {
     rejected_.store(true);
@@ -234,7 +235,7 @@ std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* re
       return "";
     }
     const std::uint32_t before = lease_.limit();
-    lease_.on_reply(seq, *reply, boot_now());
+    lease_.on_reply(seq, *reply, now_());
     worth_a_look = line() > 0 || lease_.limit() != before;
     news = choose_mode(round_trip);
   }
@@ -268,7 +269,7 @@ shared::StoreRequest FleetLimit::leave(const std::string& run) {
 
 void FleetLimit::describe(FleetSnapshot& s) const {
   const std::lock_guard lock(mutex_);
-  const std::int64_t now = boot_now();
+  const std::int64_t now = now_();
   const shared::LeaseOptions& o = lease_.options();
   s.state = lease_.state(now);
   s.direct = direct_.load(std::memory_order_relaxed);

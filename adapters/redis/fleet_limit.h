@@ -34,9 +34,10 @@ void watch_forks();
 
 class FleetLimit {
  public:
+  using Now = std::int64_t (*)() noexcept;  // another clock, for simulations
   using OpenLease = std::function<std::unique_ptr<HostLease>(std::function<void()> on_call)>;
   FleetLimit(std::string name, shared::LeaseOptions options, FleetMode mode, bool has_line, UnitUser& user,
-             std::function<void()> wake, const OpenLease& open_lease = {});
+             std::function<void()> wake, const OpenLease& open_lease = {}, Now now = boot_now);
 
   const std::string& name() const noexcept { return name_; }
 
@@ -86,6 +87,7 @@ class FleetLimit {
   const bool has_line_;
   const std::uint32_t forks_;
   const std::function<void()> wake_;
+  const Now now_;
 
   const std::unique_ptr<HostLease> host_;  // null: this process is the member
 

@@ -269,7 +269,17 @@ Loaded parse(std::string text, std::string_view file) {
   return loaded;
 }
 
-Loaded load(const std::string& path) {
+Loaded parse_tree(std::string text, std::string_view file, Node& root) {
+  Loaded loaded;
+  loaded.text = std::move(text);
+  root = root_of(loaded, file);
+  return loaded;
+}
+
+namespace {
+
+template <class Parse>
+Loaded load_with(const std::string& path, const Parse& parse) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
@@ -285,7 +295,17 @@ Loaded load(const std::string& path) {
         {.file = path, .message = std::string("cannot read it: ") + std::strerror(errno)});
     return loaded;
   }
-  return parse(std::move(text), path);
+  return parse(std::move(text));
+}
+
+}  // namespace
+
+Loaded load(const std::string& path) {
+  return load_with(path, [&](std::string text) { return parse(std::move(text), path); });
+}
+
+Loaded load_tree(const std::string& path, Node& root) {
+  return load_with(path, [&](std::string text) { return parse_tree(std::move(text), path, root); });
 }
 
 }  // namespace bulkhead::yaml

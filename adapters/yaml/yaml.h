@@ -23,8 +23,9 @@
 #include "bulkhead/config.h"
 
 namespace bulkhead::config {
+struct Node;
 struct Section;
-}
+}  // namespace bulkhead::config
 
 namespace bulkhead::yaml {
 
@@ -40,6 +41,9 @@ struct Loaded {
 
 Loaded parse(std::string text, std::string_view file = "config");  // `file`: what problems call it
 Loaded load(const std::string& path);
+// The same for a file with another meaning: `root` is its tree (src/config/document.h), and only syntax is checked.
+Loaded load_tree(const std::string& path, config::Node& root);
+Loaded parse_tree(std::string text, std::string_view file, config::Node& root);
 
 // A part of the file that belongs to a program and not to the library (src/config/decode.h): read into `target`, and
 // `found` says whether it is there. For the program's own use.

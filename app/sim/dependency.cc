@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace bulkhead::sim {
 
@@ -13,8 +14,8 @@ ServiceTimes::ServiceTimes(double sigma, std::uint32_t seed) : random_(seed) {
   for (double& t : table_) t *= static_cast<double>(table_.size()) / sum;
 }
 
-Dependency::Dependency(const Scenario& scenario, std::uint32_t seed)
-    : scenario_(scenario), service_(scenario.sigma, seed) {
+Dependency::Dependency(const Scenario& scenario, std::uint32_t seed, Ends ends)
+    : scenario_(scenario), service_(scenario.sigma, seed), ends_(std::move(ends)) {
   switch (scenario.model) {
     case Model::slots:
       for (const std::uint32_t slots : scenario.stations) stations_.push_back({.slots = slots});
@@ -30,19 +31,24 @@ Dependency::Dependency(const Scenario& scenario, std::uint32_t seed)
   mean_ = scenario.service_ms * 1e6 / static_cast<double>(stations_.size());
 }
 
-double Dependency::draw() {
-  double ns = service_.next() * mean_ * slowdown_;
+double Dependency::factor() const {
+  double factor = slowdown_;
   const double n = inside_;
   if (scenario_.model == Model::shared)
-    ns *= 1 + scenario_.contention * (n - 1) + scenario_.coherence * n * (n - 1);
+    factor *= 1 + scenario_.contention * (n - 1) + scenario_.coherence * n * (n - 1);
   if (scenario_.thrashes_above > 0 && inside_ > scenario_.thrashes_above) {
     const double excess = n / scenario_.thrashes_above;
-    ns *= excess * excess;
+    factor *= excess * excess;
   }
-  return ns;
+  return factor;
 }
 
-Nanos Dependency::end_of(Nanos now, double ns) const {
+Nanos Dependency::end_of(Nanos now, std::uint32_t call) {
+  if (ends_) return ends_(now, call, factor());
+  return with_pauses(now, service_.next() * mean_ * factor());
+}
+
+Nanos Dependency::with_pauses(Nanos now, double ns) const {
   const Nanos work = 1 + static_cast<Nanos>(ns);
   const auto every = static_cast<Nanos>(scenario_.pause_every * 1e9);
   if (every <= 0) return now + work;

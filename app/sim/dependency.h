@@ -30,7 +30,10 @@ class ServiceTimes {
 
 class Dependency {
  public:
-  Dependency(const Scenario& scenario, std::uint32_t seed);
+  // When the work of a call ends that begins now and takes `factor` times its usual time.
+  using Ends = std::function<Nanos(Nanos now, std::uint32_t call, double factor)>;
+  // Without `ends`, service times are drawn as the scenario says.
+  Dependency(const Scenario& scenario, std::uint32_t seed, Ends ends = {});
 
   // `done(call)` reports a call that has left. `gone(call)` tells whether a waiting call has been cancelled;
   // such a call leaves without being served.
@@ -57,6 +60,8 @@ class Dependency {
     if (stations_.size() == 1 && scenario_.model == Model::slots) stations_[0].slots = capacity;
     for (std::size_t s = 0; s < stations_.size(); ++s) serve(now, s, done, gone);
   }
+
+  double worked() const { return worked_; }  // ns of service, of all slots together
 
   static constexpr Nanos never = INT64_MAX;
 
@@ -115,7 +120,9 @@ class Dependency {
         continue;
       }
       ++station.busy;
-      events_.push({end_of(now, draw()), call, static_cast<std::uint32_t>(at)});
+      const Nanos end = end_of(now, call);
+      worked_ += static_cast<double>(end - now);
+      events_.push({end, call, static_cast<std::uint32_t>(at)});
     }
   }
 
@@ -132,16 +139,18 @@ class Dependency {
       batch_.push_back(station.line.front());
       station.line.pop_front();
     }
-    events_.push({end_of(now, draw()), 0, 0});
+    events_.push({with_pauses(now, service_.next() * mean_ * factor()), 0, 0});
   }
 
-  double draw();                             // the time of the next service, in ns
-  Nanos end_of(Nanos now, double ns) const;  // of work that begins now, with the pauses in between
+  double factor() const;                          // of service times, as things are now
+  Nanos end_of(Nanos now, std::uint32_t call);    // of work that begins now
+  Nanos with_pauses(Nanos now, double ns) const;  // the same, with the pauses in between
 
   const Scenario& scenario_;
   ServiceTimes service_;
+  Ends ends_;
   double mean_;  // of one station, in ns
-  double slowdown_ = 1;
+  double slowdown_ = 1, worked_ = 0;
   std::vector<Station> stations_;
   std::vector<std::uint32_t> batch_;  // being served
   bool lingering_ = false;
