@@ -1,6 +1,6 @@
 # The commands a person types. What they do is in scripts/, CMakePresets.json and .ci/run.
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate bench bench-control bench-gateway prove-gateway soak-gateway bench-grpc bench-peers docs package tidy format check clean
+.PHONY: help run test simulate simulate-story bench bench-control bench-gateway prove-gateway soak-gateway bench-grpc bench-peers docs package tidy format check clean
 
 JOBS ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
@@ -27,6 +27,10 @@ test: ## Build everything with assertions and run all tests
 simulate: ## Adaptive limiters side by side on virtual time; writes docs/limiter.md's tables and pictures (20 min)
 	$(call build,release,build,--target bulkhead_limiter_sim)
 	@build/release/app/sim/bulkhead_limiter_sim --docs docs $(ARGS)
+
+simulate-story: ## Compare what `bulkhead simulate` predicts for the shop with a run of the demo; needs an idle machine
+	$(call build,release,build,--target bulkhead_app)
+	@python3 -B tests/app/simulate_test.py build/release/app/bulkhead Live
 
 bench: ## Measure against the rivals, gate and pool; ARGS is for the gate, --quick for both
 	$(call build,bench,build bench)

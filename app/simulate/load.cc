@@ -223,13 +223,17 @@ class Reader {
   }
 
   void calls(const Node& node, const std::string& path, const Node& name) {
-    Load::Calls calls{.bulkhead = name.text, .dependency = {}, .at = name.at};
+    Load::Calls calls{.bulkhead = name.text, .at = name.at};
     sim::Stream& s = calls.stream;
     s.service = {.mean = 0};
     std::vector<std::string> forms;
     bool has_shape = false;
     fields(node, path,
-           {{"rate",
+           {{"name",
+             [&](const Node& n, const std::string& p) {
+               calls.name = value<std::string>(n, p, config::read_name(n), std::string());
+             }},
+            {"rate",
              [&](const Node& n, const std::string& p) {
                s.arrivals.rate = rate(n, p);
                forms.emplace_back("rate");
@@ -560,7 +564,8 @@ class Reader {
     std::vector<sim::Stream*> streams;
     Load::NamedDependency* const d = dependency(who);
     for (Load::Calls& calls : load_.calls)
-      if (calls.bulkhead == who || (d && calls.dependency == who)) streams.push_back(&calls.stream);
+      if (calls.bulkhead == who || calls.name == who || (d && calls.dependency == who))
+        streams.push_back(&calls.stream);
     if (streams.empty() && !d) {
       std::vector<std::string> known;
       for (const Load::Calls& calls : load_.calls) known.push_back(calls.bulkhead);

@@ -28,8 +28,9 @@ struct StoreFault {
 
 struct Load {
   struct Calls {
-    std::string bulkhead;    // or a set of tenants
-    std::string dependency;  // empty: one of its own
+    std::string bulkhead;      // or a set of tenants
+    std::string name{};        // of these calls among those of the bulkhead; empty: the only ones
+    std::string dependency{};  // empty: one of its own
     Position at{}, dependency_at{};
     sim::Stream stream{};
   };

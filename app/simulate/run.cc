@@ -12,7 +12,7 @@ namespace bulkhead::simulate {
 namespace {
 
 struct Target {
-  std::string name;
+  std::string name, bulkhead;
   bool tenants = false;
   Scope scope = Scope::process;
 };
@@ -50,7 +50,7 @@ class ConfiguredReplica final : public sim::Replica {
       if (r.options.adaptive) r.options.adaptive->vegas.seed = static_cast<std::uint32_t>(++next);
     }
     registry_.apply(own);
-    for (const Target& t : targets_) bulkheads_.push_back(t.tenants ? nullptr : registry_.get(t.name));
+    for (const Target& t : targets_) bulkheads_.push_back(t.tenants ? nullptr : registry_.get(t.bulkhead));
   }
   ~ConfiguredReplica() override {
     bulkheads_.clear();  // the registry closes and waits for those without a handle
@@ -58,7 +58,7 @@ class ConfiguredReplica final : public sim::Replica {
 
   Result<Bulkhead*> bulkhead(std::uint32_t target, std::uint32_t tenant) override {
     if (bulkheads_[target]) return bulkheads_[target].get();
-    auto own = registry_.tenant(targets_[target].name, "t" + std::to_string(tenant + 1));
+    auto own = registry_.tenant(targets_[target].bulkhead, "t" + std::to_string(tenant + 1));
     if (!own) return Unexpected(own.error());
     return own->get();
   }
@@ -90,11 +90,12 @@ Prediction predict(const Config& config, const Load& load, std::uint64_t seed,
                  .measure_from = load.measure_from,
                  .measure_to = load.measure_to};
   for (const Load::Calls& calls : load.calls) {
-    auto known = std::find_if(targets.begin(), targets.end(),
-                              [&](const Target& t) { return t.name == calls.bulkhead; });
+    const std::string name = calls.name.empty() ? calls.bulkhead : calls.bulkhead + ": " + calls.name;
+    auto known =
+        std::find_if(targets.begin(), targets.end(), [&](const Target& t) { return t.name == name; });
     if (known == targets.end()) {
       const BulkheadConfig* const b = config.find(calls.bulkhead);
-      targets.push_back({calls.bulkhead, b == nullptr, b ? b->options.scope : Scope::process});
+      targets.push_back({name, calls.bulkhead, b == nullptr, b ? b->options.scope : Scope::process});
       known = targets.end() - 1;
     }
     plan.streams.push_back(calls.stream);
@@ -123,7 +124,8 @@ Prediction predict(const Config& config, const Load& load, std::uint64_t seed,
     prediction.store_requests = scopes->store_requests();
   }
   for (std::size_t t = 0; t < targets.size(); ++t) {
-    Row row{.name = targets[t].name, .outcome = std::move(outcomes.targets[t])};
+    Row row{
+        .name = targets[t].name, .bulkhead = targets[t].bulkhead, .outcome = std::move(outcomes.targets[t])};
     row.all = row.outcome.all();
     row.utilisation = row.outcome.limit > 0 ? row.outcome.in_flight / row.outcome.limit : -1;
     row.goodput = static_cast<double>(row.outcome.served_in_time) / outcomes.measured;

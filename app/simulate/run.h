@@ -12,8 +12,8 @@
 
 namespace bulkhead::simulate {
 
-struct Row {  // one bulkhead, or one set of tenants
-  std::string name;
+struct Row {  // the calls of one bulkhead or set of tenants, or those of them that have a name of their own
+  std::string name, bulkhead;
   sim::TargetOutcome outcome{};
   double utilisation = 0;  // mean of in flight over max_concurrent; negative: not known
   double goodput = 0;      // served calls per second

@@ -42,11 +42,6 @@ bool nothing_in_the_way(const sim::Tally& t) {
                                         0;
 }
 
-const Row& row_of(const Prediction& prediction, const std::string& name) {
-  return *std::find_if(prediction.rows.begin(), prediction.rows.end(),
-                       [&](const Row& r) { return r.name == name; });
-}
-
 BulkheadOptions* options_of(Config& config, const std::string& name) {
   for (BulkheadConfig& b : config.bulkheads)
     if (b.options.name == name) return &b.options;
@@ -163,13 +158,13 @@ SweepResult run_sweep(const Sweep& sweep, const Config& config, const Load& load
   const auto goodput = [&](const Case& one) {
     double sum = 0;
     for (const Row& row : one.prediction.rows)
-      if (sweep.bulkhead.empty() || row.name == sweep.bulkhead) sum += row.goodput;
+      if (sweep.bulkhead.empty() || row.bulkhead == sweep.bulkhead) sum += row.goodput;
     return sum;
   };
   const auto served = [&](const Case& one) {
     sim::Tally sum;
     for (const Row& row : one.prediction.rows)
-      if (sweep.bulkhead.empty() || row.name == sweep.bulkhead) sum += row.all;
+      if (sweep.bulkhead.empty() || row.bulkhead == sweep.bulkhead) sum += row.all;
     return sum.served_share();
   };
   if (sweep.setting == "load") {
@@ -211,7 +206,7 @@ std::string sweep_text(const cli::Style& style, const Subject& subject, const Sw
                                  cli::span(first.seconds), subject.seed);
   for (std::size_t r = 0; r < first.rows.size(); ++r) {
     const std::string& name = first.rows[r].name;
-    if (!result.sweep.bulkhead.empty() && name != result.sweep.bulkhead) continue;
+    if (!result.sweep.bulkhead.empty() && first.rows[r].bulkhead != result.sweep.bulkhead) continue;
     double best = 0;
     for (const Case& one : result.cases) best = std::max(best, one.prediction.rows[r].goodput);
     text += fmt::format("\n {}\n {:>16}  {:>8}  {:>8}  {:>9}  {:>9}  {:>10}\n", name, result.sweep.setting,
@@ -233,7 +228,7 @@ std::string sweep_text(const cli::Style& style, const Subject& subject, const Sw
   }
   // The other bulkheads matter if the change hurts them.
   for (std::size_t r = 0; r < first.rows.size(); ++r) {
-    if (result.sweep.bulkhead.empty() || first.rows[r].name == result.sweep.bulkhead) continue;
+    if (result.sweep.bulkhead.empty() || first.rows[r].bulkhead == result.sweep.bulkhead) continue;
     double least = 1, most = 0;
     for (const Case& one : result.cases) {
       least = std::min(least, one.prediction.rows[r].all.served_share());
@@ -277,7 +272,7 @@ double Condition::value(const Row& row) const {
 }
 
 bool Condition::holds(const Row& row) const {
-  if (!bulkhead.empty() && row.name != bulkhead) return true;
+  if (!bulkhead.empty() && row.bulkhead != bulkhead) return true;
   // A percentile of nothing promises nothing.
   if (metric.find('p') != std::string::npos && metric != "goodput" && row.all.served == 0) return false;
   return below ? value(row) < bound : value(row) > bound;
@@ -353,9 +348,15 @@ Found find_limits(const std::vector<Condition>& conditions, const Config& config
     interrupted = interrupted || p.interrupted;
     return p;
   };
-  const auto good = [&](const Row& row) {
-    return std::all_of(conditions.begin(), conditions.end(),
-                       [&](const Condition& c) { return c.holds(row); });
+  const auto all_of = [](const Prediction& p, const std::string& name, const auto& holds) {
+    return std::all_of(p.rows.begin(), p.rows.end(),
+                       [&](const Row& row) { return row.bulkhead != name || holds(row); });
+  };
+  const auto good = [&](const Prediction& p, const std::string& name) {
+    return all_of(p, name, [&](const Row& row) {
+      return std::all_of(conditions.begin(), conditions.end(),
+                         [&](const Condition& c) { return c.holds(row); });
+    });
   };
   // What one bulkhead needs may depend on the limits of the others, when they share a dependency: a few rounds.
   for (int round = 0; round < 3 && !interrupted; ++round) {
@@ -365,7 +366,7 @@ Found find_limits(const std::vector<Condition>& conditions, const Config& config
       const std::uint32_t before = limit;
       const auto holds = [&](std::uint32_t value) {
         limit = value;
-        return good(row_of(run(), name));
+        return good(run(), name);
       };
       // A limit may be too small for one condition and too large for another: the steps become finer, as long as each
       // condition alone is kept by some limit.
@@ -377,13 +378,15 @@ Found find_limits(const std::vector<Condition>& conditions, const Config& config
              value = std::max(value + 1, static_cast<std::uint32_t>(value * step))) {
           limit = value;
           const Prediction tried = run();
-          const Row& row = row_of(tried, name);
-          for (std::size_t c = 0; c < kept.size(); ++c) kept[c] = kept[c] || conditions[c].holds(row);
-          if (good(row))
+          for (std::size_t c = 0; c < kept.size(); ++c)
+            kept[c] =
+                kept[c] || all_of(tried, name, [&](const Row& row) { return conditions[c].holds(row); });
+          if (good(tried, name))
             high = value;
           else
             low = value;
-          if (nothing_in_the_way(row.all)) break;  // a larger limit changes nothing
+          // A larger limit changes nothing.
+          if (all_of(tried, name, [](const Row& row) { return nothing_in_the_way(row.all); })) break;
         }
         if (high != 0 || std::find(kept.begin(), kept.end(), false) != kept.end()) break;
       }
