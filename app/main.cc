@@ -26,6 +26,7 @@ constexpr const char* kAbout =
     "  bulkhead demo --gateway       protect a service in Python through nginx (12 s)\n"
     "  bulkhead check bulkhead.yaml  check a configuration file\n"
     "  bulkhead run bulkhead.yaml    run the bulkheads of a file, with a dashboard\n"
+    "  bulkhead simulate bulkhead.yaml --load load.yaml    predict, before you deploy\n"
     "  bulkhead set reports --max-concurrent 5 --for 15m --reason \"incident 4711\"";
 
 constexpr const char* kDemo =

@@ -448,10 +448,9 @@ void Engine::arrive(const Ask& ask) {
   call.in_line = true;
   ++current_[stream.target].waiting;
   if (stream.client_timeout > 0 && stream.client_cancels) options.stop = call.stop.emplace().get_token();
-  (*bulkhead)->async_acquire(std::move(begun), options,
-                             [this, id, generation = call.generation](Result<bulkhead::Call> result) {
-                               if (!ending_) answers_.push_back({id, generation, std::move(result)});
-                             });
+  (*bulkhead)->async_acquire(std::move(begun), options, [this, id](Result<bulkhead::Call> result) {
+    if (!ending_) answers_.push_back({id, std::move(result)});
+  });
 }
 
 void Engine::answered(std::uint32_t id, Result<bulkhead::Call> result) {

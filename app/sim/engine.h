@@ -222,7 +222,7 @@ class Engine {
     double occupied = 0;
   };
   struct Answer {
-    std::uint32_t id, generation;
+    std::uint32_t id;
     Result<bulkhead::Call> result;
   };
 
