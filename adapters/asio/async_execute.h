@@ -5,7 +5,7 @@
 //       {.execution_timeout = 800ms}, asio::use_awaitable);
 //
 // The stages are those of Bulkhead::execute: rate limit, breaker, admission, the call with its execution_timeout, its
-// outcome, the fallback. `fn` is called as fn() or fn(std::stop_token) on the executor of the handler (with
+// outcome, the fallback. `fn` is called as fn(), fn(std::stop_token) or fn(RunningCall&) on the executor of the handler (with
 // Isolation::threads: on a thread of the pool, unless it is a coroutine). It returns R, or asio::awaitable<R>; then the call
 // is in flight until the coroutine ends. At the execution_timeout, or when the caller cancels, the coroutine is cancelled
 // (cancellation_type::terminal) and its operations end with operation_aborted.

@@ -10,6 +10,7 @@
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -20,7 +21,9 @@
 #include <latch>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "asio_clock.h"
 #include "async_acquire.h"
@@ -373,6 +376,121 @@ TEST(AsioOperation, OutlivesTheIoContextOfItsHandler) {
 // ---- AsioClock ----
 
 std::ptrdiff_t threads() { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}); }
+
+class AsioBudgets : public testing::Test {
+ protected:
+  std::uint32_t in_use() const { return model.snapshot().budgets[0].in_use; }
+  std::uint32_t waiting() const { return model.snapshot().budgets[0].waiting; }
+
+  Bulkhead model{{.name = "model",
+                  .max_concurrent = 4,
+                  .max_queue = 4,
+                  .max_wait = 20s,
+                  .budgets = {{.name = "tokens", .max = 100, .per_call_max = 80}}}};
+  asio::io_context io;
+};
+
+TEST_F(AsioBudgets, ACoroutineSettlesAndGrowsWhileItRuns) {
+  std::vector<std::string> order;
+  asio::steady_timer more(io, asio::steady_timer::time_point::max());
+  const auto stream = [&](RunningCall& call) -> asio::awaitable<int> {
+    order.emplace_back("first");
+    EXPECT_EQ(call.held("tokens"), 70u);
+    boost::system::error_code cancelled;
+    co_await more.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+    EXPECT_FALSE(call.try_grow("tokens", 10)) << "the second one waits";
+    EXPECT_TRUE(call.settle("tokens", 40));
+    order.emplace_back("settled");
+    EXPECT_FALSE(call.try_grow("tokens", 1));
+    EXPECT_TRUE(call.settle("tokens", 10));
+    EXPECT_TRUE(call.try_grow("tokens", 5));
+    co_return static_cast<int>(call.held("tokens"));
+  };
+  const auto follower = [&](RunningCall& call) -> asio::awaitable<void> {
+    order.emplace_back("second");
+    EXPECT_EQ(call.held("tokens"), 60u);
+    co_return;
+  };
+  Got<int> first;
+  Got<void> second;
+  async_execute(model, stream, {.costs = {{"tokens", 70}}}, first.handler(io));
+  io.poll();
+  async_execute(model, follower, {.costs = {{"tokens", 60}}}, second.handler(io));
+  io.poll();
+  EXPECT_EQ(in_use(), 70u);
+  EXPECT_EQ(waiting(), 1u);
+  more.cancel();
+  io.restart();
+  io.run();
+  ASSERT_TRUE(first.result && *first.result);
+  EXPECT_EQ(**first.result, 15);
+  EXPECT_TRUE(second.result && *second.result);
+  EXPECT_EQ(order, (std::vector<std::string>{"first", "settled", "second"}));
+  EXPECT_EQ(in_use(), 0u);
+}
+
+TEST_F(AsioBudgets, ACallThatIsCancelledInTheLineOfABudgetHoldsNothing) {
+  Call busy = *model.acquire({.costs = {{"tokens", 80}}});
+  asio::cancellation_signal cancel;
+  Got<void> got;
+  async_execute(
+      model, [](RunningCall&) -> asio::awaitable<void> { co_return; }, {.costs = {{"tokens", 30}}},
+      asio::bind_cancellation_slot(cancel.slot(), got.handler(io)));
+  io.poll();
+  EXPECT_EQ(waiting(), 1u);
+  cancel.emit(asio::cancellation_type::terminal);
+  io.restart();
+  io.run();
+  EXPECT_EQ(got.reason(), Reason::cancelled);
+  EXPECT_EQ(waiting(), 0u);
+  EXPECT_EQ(in_use(), 80u);
+}
+
+TEST_F(AsioBudgets, AnIoContextThatGoesGivesTheUnitsBack) {
+  Got<void> running, in_line;
+  Call busy = *model.acquire({.costs = {{"tokens", 40}}});
+  {
+    asio::io_context gone;
+    asio::steady_timer never(gone, asio::steady_timer::time_point::max());
+    async_execute(
+        model,
+        [&never](RunningCall&) -> asio::awaitable<void> { co_await never.async_wait(asio::use_awaitable); },
+        {.costs = {{"tokens", 50}}}, running.handler(gone));
+    gone.poll();
+    async_execute(
+        model, [](RunningCall&) -> asio::awaitable<void> { co_return; }, {.costs = {{"tokens", 30}}},
+        in_line.handler(gone));
+    gone.poll();
+    EXPECT_EQ(in_use(), 90u);
+    EXPECT_EQ(waiting(), 1u);
+  }
+  EXPECT_EQ(in_use(), 40u);
+  EXPECT_EQ(waiting(), 0u);
+  EXPECT_EQ(running.calls + in_line.calls, 0);
+}
+
+TEST_F(AsioBudgets, AnAcquiredCallSettlesFromAnotherHandler) {
+  asio::strand<asio::io_context::executor_type> strand(io.get_executor());
+  Call busy = *model.acquire({.costs = {{"tokens", 80}}});
+  std::optional<Call> held;
+  async_acquire(model, {.costs = {{"tokens", 50}}}, asio::bind_executor(strand, [&](Result<Call> call) {
+                  ASSERT_TRUE(call);
+                  EXPECT_TRUE(strand.running_in_this_thread());
+                  held.emplace(*std::move(call));
+                }));
+  io.poll();
+  EXPECT_FALSE(held);
+  busy.settle("tokens", 50);
+  io.restart();
+  io.poll();
+  ASSERT_TRUE(held);
+  held->settle("tokens", 20);
+  EXPECT_EQ(in_use(), 70u);
+  EXPECT_TRUE(held->try_grow("tokens", 30));
+  EXPECT_FALSE(held->try_grow("tokens", 1));
+  held->finish(Outcome::success);
+  EXPECT_EQ(in_use(), 50u);
+}
 
 TEST(AsioClock, TimeoutsInLineAndOfExecutionComeFromTheExecutorAndTheLibraryStartsNoThread) {
   const std::ptrdiff_t before = threads();

@@ -22,36 +22,20 @@
 // Threads: OnAdmitted() runs on the thread of start(), or on the one whose RPC gave its place up. No thread waits.
 // A client that goes while its RPC is in line takes it out of the line at once. OnCancelled() runs only for RPCs that were
 // admitted.
-// Needs ServerGuard::install(); create the reactor inside the method, on the thread that gRPC called it on.
-// OnAdmitted() and the function of unary() must not block, as everything in this API. What they throw ends the RPC with
-// UNKNOWN; they must not throw after Finish().
-// Cost: one allocation for the reactor (unary(): only if the RPC waits), and one more for an RPC that waits.
+// Needs ServerGuard::install(); call unary() or start() inside the method, on the thread that gRPC called it on.
+// OnAdmitted() and the function of unary() must not block, as everything in this API. What they throw ends the RPC with UNKNOWN.
+// Cost: one allocation (start(): also the reactor), and one more for an RPC that waits. No interceptor runs.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
 
-#include <optional>
+#include <memory>
 #include <utility>
 
-#include "detail/handoff.h"
+#include "detail/relay.h"
 #include "server_guard.h"
 
 namespace bulkhead::grpc {
-
-namespace detail {
-inline ::grpc::Status unexpected_error() {
-  return {::grpc::StatusCode::UNKNOWN, "Unexpected error in RPC handling"};
-}
-// What throws ends its RPC, as gRPC does with methods of the synchronous API.
-template <class Reactor, class F>
-void run(Reactor& reactor, F f) {
-  try {
-    f();
-  } catch (...) {
-    reactor.Finish(unexpected_error());
-  }
-}
-}  // namespace detail
 
 template <class Reactor>
 class Guarded : public Reactor {
@@ -59,61 +43,40 @@ class Guarded : public Reactor {
   // The RPC has its place: start reading and writing, or finish.
   virtual void OnAdmitted() = 0;
   virtual void OnCancelled() {}            // instead of OnCancel()
-  virtual void OnEnded() { delete this; }  // instead of OnDone(): nothing of the RPC is left
+  virtual void OnEnded() { delete this; }  // instead of OnDone(); also of a reactor whose RPC was rejected
 
-  void OnDone() final {
-    detail::take(this);
-    OnEnded();
-  }
-  void OnCancel() final {
-    detail::take(this);
-    if (!entry_.cancel()) OnCancelled();
-  }
-
-  void enter(::grpc::CallbackServerContext* context) {  // once; start() calls it
-    detail::give(this);
-    entry_.begin(context, [this](std::optional<::grpc::Status> rejected) {
-      if (rejected) return this->Finish(*std::move(rejected));
-      detail::run(*this, [this] { OnAdmitted(); });
-    });
-  }
-  void enter_at_once() {  // instead: the RPC has its place
-    detail::give(this);
-    entry_.admit_at_once();
-    OnAdmitted();
-  }
-
- private:
-  detail::Entry entry_;
+  void OnDone() final { OnEnded(); }
+  void OnCancel() final { OnCancelled(); }
 };
 
-// Makes the reactor R and lets it wait for its place.
+namespace detail {
+template <class Reactor>
+Reactor* start(::grpc::CallbackServerContext* context, Guarded<Reactor>* made) {
+  struct End {
+    void operator()(Guarded<Reactor>* reactor) const { reactor->OnEnded(); }
+  };
+  return relayed<Reactor>(OwnRpc(*context), context,
+                          [reactor = std::unique_ptr<Guarded<Reactor>, End>(made)]() mutable -> Reactor* {
+                            reactor->OnAdmitted();
+                            return reactor.release();
+                          });
+}
+}  // namespace detail
+
+// Makes the reactor R and lets it wait for its place. To be returned by the method.
 template <class R, class... Args>
-R* start(::grpc::CallbackServerContext* context, Args&&... args) {
-  auto* const reactor = new R(std::forward<Args>(args)...);
-  reactor->enter(context);
-  return reactor;
+auto* start(::grpc::CallbackServerContext* context, Args&&... args) {
+  return detail::start(context, new R(std::forward<Args>(args)...));
 }
 
 template <class F>
 ::grpc::ServerUnaryReactor* unary(::grpc::CallbackServerContext* context, F admitted) {
-  class Unary final : public Guarded<::grpc::ServerUnaryReactor> {
-   public:
-    explicit Unary(F f) : admitted_(std::move(f)) {}
-    void OnAdmitted() override { admitted_(*this); }
-
-   private:
-    F admitted_;
-  };
-  auto answer = detail::decide_now(context);
-  if (!answer) return start<Unary>(context, std::move(admitted));
-  // Nothing to wait for: gRPC's own reactor costs no allocation and no thread switch.
-  ::grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (*answer)
-    reactor->Finish(**std::move(answer));
-  else
-    detail::run(*reactor, [&] { admitted(*reactor); });
-  return reactor;
+  return detail::relayed<::grpc::ServerUnaryReactor>(
+      detail::OwnRpc(*context), context, [context, admitted = std::move(admitted)]() mutable {
+        ::grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+        admitted(*reactor);
+        return reactor;
+      });
 }
 
 }  // namespace bulkhead::grpc

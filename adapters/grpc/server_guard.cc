@@ -77,7 +77,6 @@ class Rpc {
  public:
   Rpc(ServerGuard::State& state, MethodCounters& method, ::grpc::ServerContextBase& context)
       : state_(state), method_(method), context_(context) {
-    method_.started.fetch_add(1, std::memory_order_relaxed);
     give(this);
   }
   Rpc(const Rpc&) = delete;
@@ -245,6 +244,22 @@ class Rpc {
 
 namespace {
 
+// A callback RPC between gRPC's question for interceptors and its method, both on one thread. It gets no interceptor, because gRPC makes
+// another round trip to its core for each batch that one may have seen; unary(), start() and GuardedService see the end themselves.
+struct Arrival {
+  const ::grpc::ServerContextBase* context = nullptr;
+  MethodCounters* method = nullptr;
+  std::weak_ptr<ServerGuard::State> state;  // of the factory: gone with its server, if the method never asked
+
+  static Arrival& latest() noexcept {
+    static thread_local Arrival arrival;
+    return arrival;
+  }
+  bool take(const ::grpc::ServerContextBase& of) noexcept {
+    return context == &of && std::exchange(context, nullptr) && !state.expired();
+  }
+};
+
 // gRPC destroys it with the context, when the RPC has ended.
 class RpcInterceptor final : public ::grpc::experimental::Interceptor {
  public:
@@ -318,8 +333,16 @@ void hold(const Rpc& rpc, const ::grpc::ServerContext& context) {
 GuardedMethod::GuardedMethod(const ServerGuard& guard, std::string_view name)
     : state_(*guard.state_), counters_(state_.methods.of(name, state_.options)) {}
 
-OwnRpc::OwnRpc(const GuardedMethod& method, ::grpc::ServerContextBase& context)
-    : rpc_(Rpc::of(&context) ? nullptr : new Rpc(method.state_, method.counters_, context)) {}
+OwnRpc::OwnRpc(const GuardedMethod& method, ::grpc::ServerContextBase& context) {
+  if (Rpc::of(&context)) return;
+  if (!Arrival::latest().take(context)) method.counters_.started.fetch_add(1, std::memory_order_relaxed);
+  rpc_.reset(new Rpc(method.state_, method.counters_, context));
+}
+OwnRpc::OwnRpc(::grpc::CallbackServerContext& context) {
+  Arrival& arrival = Arrival::latest();
+  if (!Rpc::of(&context) && arrival.take(context))
+    rpc_.reset(new Rpc(*arrival.state.lock(), *arrival.method, context));
+}
 OwnRpc::OwnRpc(OwnRpc&& other) noexcept = default;
 OwnRpc::~OwnRpc() = default;
 void OwnRpc::note(::grpc::StatusCode code) noexcept {
@@ -373,16 +396,12 @@ std::optional<std::optional<::grpc::Status>> decide_now(::grpc::CallbackServerCo
 
 void Entry::begin(::grpc::CallbackServerContext* context, Decided decided) {
   Rpc* const rpc = Rpc::of(context);
-  if (!rpc || !rpc->arrived())
-    if (auto now = decide_now(context)) {
-      state_ = *now ? over : admitted;
-      return decided(*std::move(now));
-    }
   decided_ = std::move(decided);
   if (rpc->answer()) {
     state_ = over;
     return tell(*rpc);
   }
+  stop_ = std::stop_source();  // before gRPC knows the reactor, and may cancel
   AcquireOptions options = rpc->options();
   options.stop = stop_.get_token();
   rpc->count_waiting(true);
@@ -428,13 +447,6 @@ std::optional<::grpc::Status> guard(::grpc::ServerContext* context) {
   return rpc->answer();
 }
 
-std::optional<::grpc::Status> guard(::grpc::CallbackServerContext* context) {
-  detail::Rpc* const rpc = detail::Rpc::of(context);
-  if (!rpc) return detail::no_rpc();
-  if (rpc->arrive()) rpc->decide(rpc->bulkhead()->try_acquire(rpc->options()));
-  return rpc->answer();
-}
-
 ServerGuard::ServerGuard(Registry& registry, ServerGuardOptions options) {
   check_methods(options.methods, registry);
   state_ = std::make_shared<State>(registry, std::move(options));
@@ -444,16 +456,25 @@ ServerGuard::~ServerGuard() = default;
 std::unique_ptr<ServerGuard::Factory> ServerGuard::interceptor() {
   class Made final : public Factory {
    public:
-    explicit Made(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    explicit Made(std::shared_ptr<State> state)
+        : kept_(std::move(state)), state_(kept_.get(), [](State*) {}) {}
     ::grpc::experimental::Interceptor* CreateServerInterceptor(
         ::grpc::experimental::ServerRpcInfo* info) override {
-      const std::string_view method = info->method() ? info->method() : "";
-      return new detail::RpcInterceptor(*state_, state_->methods.of(method, state_->options),
-                                        *info->server_context());
+      MethodCounters& method = state_->methods.of(info->method() ? info->method() : "", state_->options);
+      method.started.fetch_add(1, std::memory_order_relaxed);
+      ::grpc::ServerContextBase& context = *info->server_context();
+      if (!dynamic_cast<::grpc::CallbackServerContext*>(&context))
+        return new detail::RpcInterceptor(*state_, method, context);
+      detail::Arrival& arrival = detail::Arrival::latest();
+      arrival.context = &context;
+      arrival.method = &method;
+      if (arrival.state.owner_before(state_) || state_.owner_before(arrival.state)) arrival.state = state_;
+      return nullptr;
     }
 
    private:
-    const std::shared_ptr<State> state_;
+    const std::shared_ptr<State> kept_;
+    const std::shared_ptr<State> state_;  // ends with the server; does not own
   };
   return std::make_unique<Made>(state_);
 }

@@ -4,10 +4,10 @@
 //   bulkhead::grpc::ServerGuard guard(registry, {.methods = {{.name = "/store.Shop/Buy", .bulkhead = "payments"},
 //                                                            {.name = "/store.Shop/", .bulkhead = "shop"}}});
 //   ::grpc::ServerBuilder builder;
-//   guard.install(builder);                                    // an interceptor that owns the place of each RPC
+//   guard.install(builder);                                    // tells guard(), unary() and start() of each RPC
 //   builder.RegisterService(&service);
 //
-// Both APIs: GuardedService (service.h) for a whole service; it needs no install() and costs least. Callback API: or reactor.h.
+// Both APIs: GuardedService (service.h) for a whole service; it needs no install(). Callback API: or reactor.h.
 // Synchronous API: or the first line of each method:
 //
 //   class Payments : public store::Shop::Service {
@@ -35,8 +35,8 @@
 // Threads: every member may be called from any thread. The registry outlives the guard, the guard outlives the server.
 // Synchronous API: gRPC gives each RPC a thread, also while it waits in line; so `max_queue` bounds threads, too.
 // Not for the asynchronous API (completion queues): guard() rejects there with INTERNAL.
-// Cost of install(): gRPC makes the interceptor (two allocations) and asks it once for each batch of operations of every RPC;
-// `make bench-grpc` measures it.
+// Cost of install(): a synchronous RPC gets an interceptor (two allocations), which gRPC asks once for each batch of operations; a
+// callback RPC gets none. `make bench-grpc` measures it.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -141,8 +141,6 @@ class ServerGuard {
 // Synchronous API: takes the place of this RPC, and blocks while the RPC is in line. nullopt: admitted, or not
 // protected. Else the method must return the status. A second call for the same RPC gives the first answer.
 std::optional<::grpc::Status> guard(::grpc::ServerContext* context);
-// Callback API, for a reactor that cannot wait: admits at once or rejects (concurrency_limit). See reactor.h.
-std::optional<::grpc::Status> guard(::grpc::CallbackServerContext* context);
 
 struct MethodCounters;
 
@@ -161,10 +159,13 @@ class GuardedMethod {
   MethodCounters& counters_;
 };
 
-// An RPC of a guarded service. It ends with this object. Empty if the server has the guard's interceptor too, which has made it.
+// An RPC, which ends with this object. Empty if somebody else on this thread has it: an interceptor, or a GuardedService around
+// a method that is guarded itself.
 class OwnRpc {
  public:
   OwnRpc(const GuardedMethod& method, ::grpc::ServerContextBase& context);
+  // Callback API: the RPC that install()'s factory was asked about on this thread. Empty also if there is none.
+  explicit OwnRpc(::grpc::CallbackServerContext& context);
   OwnRpc(OwnRpc&& other) noexcept;
   ~OwnRpc();
   void note(::grpc::StatusCode code) noexcept;  // the status that it ends with
@@ -190,17 +191,17 @@ class MethodRuns {
 };
 void note_status(const ::grpc::ServerContextBase* context, ::grpc::StatusCode code) noexcept;
 
-// For reactor.h: the answer of guard(), unless the RPC has to wait or its rejection is held: nullopt, Entry goes on.
+// For relay.h: the answer of guard(), unless the RPC has to wait or its rejection is held: nullopt, Entry goes on.
 std::optional<std::optional<::grpc::Status>> decide_now(::grpc::CallbackServerContext* context);
 
-// The place of one callback RPC, for reactor.h.
+// The place of one callback RPC, for relay.h.
 class Entry {
  public:
   Entry();
   ~Entry();
   using Decided = std::function<void(std::optional<::grpc::Status>)>;
-  // Calls decided() exactly once: nullopt when the RPC has its place, else the status to finish with; perhaps before
-  // this returns.
+  // After decide_now(), if that has not decided. Calls decided() exactly once: nullopt when the RPC has its place, else the status
+  // to finish with; perhaps before this returns.
   void begin(::grpc::CallbackServerContext* context, Decided decided);
   void admit_at_once() noexcept {
     state_ = admitted;
@@ -215,7 +216,7 @@ class Entry {
   void tell(const Rpc& rpc);
 
   std::atomic<State> state_{waiting};
-  std::stop_source stop_;
+  std::stop_source stop_{std::nostopstate};  // made by begin(): most RPCs need not wait
   Decided decided_;
   std::unique_ptr<Hold> hold_;  // of a rejection that does not leave yet
 };

@@ -100,30 +100,27 @@ class GuardedService : public ::grpc::Service {
   GuardedService& add(std::string_view name,
                       ::grpc::ServerUnaryReactor* (T::*method)(::grpc::CallbackServerContext*, const Request*,
                                                                Response*)) {
-    return mount_callback<::grpc::internal::CallbackUnaryHandler<Request, Response>, detail::UnaryRelay>(
+    return mount_callback<::grpc::internal::CallbackUnaryHandler<Request, Response>>(
         name, ::grpc::internal::RpcMethod::NORMAL_RPC, method);
   }
   template <class T, class Request, class Response>
   GuardedService& add(std::string_view name,
                       ::grpc::ServerReadReactor<Request>* (T::*method)(::grpc::CallbackServerContext*,
                                                                        Response*)) {
-    return mount_callback<::grpc::internal::CallbackClientStreamingHandler<Request, Response>,
-                          detail::ReadRelay<Request>>(name, ::grpc::internal::RpcMethod::CLIENT_STREAMING,
-                                                      method);
+    return mount_callback<::grpc::internal::CallbackClientStreamingHandler<Request, Response>>(
+        name, ::grpc::internal::RpcMethod::CLIENT_STREAMING, method);
   }
   template <class T, class Request, class Response>
   GuardedService& add(std::string_view name,
                       ::grpc::ServerWriteReactor<Response>* (T::*method)(::grpc::CallbackServerContext*,
                                                                          const Request*)) {
-    return mount_callback<::grpc::internal::CallbackServerStreamingHandler<Request, Response>,
-                          detail::WriteRelay<Response>>(name, ::grpc::internal::RpcMethod::SERVER_STREAMING,
-                                                        method);
+    return mount_callback<::grpc::internal::CallbackServerStreamingHandler<Request, Response>>(
+        name, ::grpc::internal::RpcMethod::SERVER_STREAMING, method);
   }
   template <class T, class Request, class Response>
   GuardedService& add(std::string_view name, ::grpc::ServerBidiReactor<Request, Response>* (T::*method)(
                                                  ::grpc::CallbackServerContext*)) {
-    return mount_callback<::grpc::internal::CallbackBidiHandler<Request, Response>,
-                          detail::BidiRelay<Request, Response>>(
+    return mount_callback<::grpc::internal::CallbackBidiHandler<Request, Response>>(
         name, ::grpc::internal::RpcMethod::BIDI_STREAMING, method);
   }
 
@@ -143,15 +140,15 @@ class GuardedService : public ::grpc::Service {
     const detail::GuardedMethod entry = entry_of(name);
     return mount(kind, new detail::SyncHandler(entry, std::make_unique<Handler>(guarded, &service_)));
   }
-  template <class Handler, class RelayOf, class Reactor, class T, class... Args>
+  template <class Handler, class Reactor, class T, class... Args>
   GuardedService& mount_callback(std::string_view name, Kind kind,
                                  Reactor* (T::*method)(::grpc::CallbackServerContext*, Args...)) {
     const detail::GuardedMethod entry = entry_of(name);
     auto relayed = [entry, &service = service_, method](::grpc::CallbackServerContext* context,
                                                         Args... args) -> Reactor* {
-      return detail::relayed<RelayOf, Reactor>(entry, context, [&service, method, context, args...] {
-        return (service.*method)(context, args...);
-      });
+      return detail::relayed<Reactor>(
+          detail::OwnRpc(entry, *context), context,
+          [&service, method, context, args...] { return (service.*method)(context, args...); });
     };
     return mount(kind, new Handler(std::move(relayed)), true);
   }

@@ -22,7 +22,7 @@
 // Not promised: fairness between gates; any order with Fairness::barging or adaptive.
 // Cost: an acquire without a wait is one compare-exchange, a release one atomic addition. A rejection writes nothing
 //   that admissions read. Waiting allocates nothing. The gate takes 1 KiB, with flow_queues about 450 bytes more per
-//   queue; a waiter takes 64 bytes of its thread's stack, 424 bytes of a coroutine or an operation. close(), resize()
+//   queue; a waiter takes 64 bytes of its thread's stack, 544 bytes of a coroutine or an operation. close(), resize()
 //   and releases decide many waiters in batches of 1024 and unlock in between: no caller waits for the lock for more
 //   than about 2 ms, even with two million calls in line.
 // The destructor closes the gate and waits for its permits.

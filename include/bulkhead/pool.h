@@ -16,8 +16,8 @@
 //   Workers start when they are needed, up to `threads`; workers above `min_threads` end after `keep_alive` without
 //   work. If the system gives no thread, work waits for the existing workers; without any worker the submitting thread
 //   runs the work.
-// Cost: a submit takes one recycled block for the shared state (256 bytes; 512 if fn is larger than 64 bytes, from the
-//   heap if it is larger than 300), one compare-exchange when a thread is free, a short lock otherwise; at most one
+// Cost: a submit takes one recycled block for the shared state (256 bytes; 640 if fn is larger than 48 bytes, from the
+//   heap if it is larger than 430), one compare-exchange when a thread is free, a short lock otherwise; at most one
 //   wake-up is in flight. post() saves the Task if the result is not needed.
 // Without memory: submit throws std::bad_alloc and has no effect. No later step needs memory, but a rejection may lack
 //   its numbers and name, and its fallback may not run.

@@ -1,52 +1,53 @@
-// relay.h - lets a reactor of gRPC's callback API, written without a guard, wait in line.
+// relay.h - lets a reactor of gRPC's callback API wait in line before it is bound to its RPC.
 //
-// For service.h. The RPC is bound to a Relay, which waits for the place and holds it until OnDone(). Once it is admitted, the method
-// is called, and its own reactor is bound to a Seat, which hands each operation to the Relay. gRPC's promises hold for the method's reactor: OnCancel()
-// runs only after the method has returned, and OnDone() runs last.
+// For service.h and reactor.h. The RPC is bound to a Relay, which waits for the place and holds it until OnDone(). Once it is admitted,
+// the function that makes the reactor is called, and that reactor is bound to a Seat, which hands each operation to the Relay. gRPC's promises hold for
+// the reactor: OnCancel() runs only after the method has returned, and OnDone() runs last.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <utility>
 
-#include "../reactor.h"
+#include "../server_guard.h"
 #include "handoff.h"
 
 namespace bulkhead::grpc::detail {
 
-template <class Reactor>
-class Relay : public Guarded<Reactor> {
+// F makes the reactor. It is destroyed with the relay, called or not.
+template <class Reactor, class F>
+class Relay : public Reactor {
  public:
-  using Method = std::function<Reactor*()>;
-  Relay(OwnRpc rpc, Method method, bool at_once)
+  Relay(OwnRpc rpc, F method, bool at_once)
       : rpc_(std::move(rpc)), method_(std::move(method)), at_once_(at_once) {}
+
+  void enter(::grpc::CallbackServerContext* context) {  // once
+    give(this);
+    if (at_once_) {
+      entry_.admit_at_once();
+      return admitted();
+    }
+    entry_.begin(context, [this](std::optional<::grpc::Status> rejected) {
+      if (rejected) return finish_alone(*std::move(rejected));
+      admitted();
+    });
+  }
 
   // OnDone() of gRPC's default reactor needs no thread of its own. gRPC asks while an RPC that waits may be admitted.
   bool InternalInlineable() final {
     take(this);
     return at_once_ && inner_ && inner_->InternalInlineable();
   }
-
   void OnSendInitialMetadataDone(bool ok) final { inner()->OnSendInitialMetadataDone(ok); }
-  void OnAdmitted() final {
-    try {
-      inner_ = method_();
-    } catch (...) {
-      return finish_alone(unexpected_error());
-    }
-    give(this);
-    if (!inner_) return finish_alone({::grpc::StatusCode::UNIMPLEMENTED, ""});  // as gRPC does
-    bind();
-    give(this);
-    if (cancel_.fetch_sub(1) == 1) inner_->OnCancel();
-    if (finish_.fetch_sub(1) == 1) finish_now();  // the RPC may end inside
+  void OnCancel() final {
+    take(this);
+    if (!entry_.cancel() && cancel_.fetch_sub(1) == 1) inner_->OnCancel();
   }
-  void OnCancelled() final {
-    if (cancel_.fetch_sub(1) == 1) inner_->OnCancel();
-  }
-  void OnEnded() final {
+  void OnDone() final {
+    take(this);
     if (inner_) inner_->OnDone();
     delete this;
   }
@@ -65,9 +66,23 @@ class Relay : public Guarded<Reactor> {
     take(this);
     return inner_;
   }
-  Reactor* inner_ = nullptr;  // of the method
+  Reactor* inner_ = nullptr;  // that the method has made
 
  private:
+  void admitted() {
+    try {
+      const MethodRuns runs(rpc_);
+      inner_ = method_();
+    } catch (...) {  // as gRPC does with methods of the synchronous API
+      return finish_alone({::grpc::StatusCode::UNKNOWN, "Unexpected error in RPC handling"});
+    }
+    give(this);
+    if (!inner_) return finish_alone({::grpc::StatusCode::UNIMPLEMENTED, ""});  // as gRPC does
+    bind();
+    give(this);
+    if (cancel_.fetch_sub(1) == 1) inner_->OnCancel();
+    if (finish_.fetch_sub(1) == 1) finish_now();  // the RPC may end inside
+  }
   void finish_alone(::grpc::Status status) {  // there is no reactor of the method
     rpc_.note(status.error_code());
     this->Finish(std::move(status));
@@ -81,8 +96,9 @@ class Relay : public Guarded<Reactor> {
   }
 
   OwnRpc rpc_;
-  const Method method_;
+  F method_;
   const bool at_once_;  // admitted without a wait
+  Entry entry_;
   ::grpc::Status status_;
   std::function<void(::grpc::Status)> with_;  // how to finish; empty: Finish()
   // What the last of two does: "bound" and "cancelled", "bound" and "finished".
@@ -113,22 +129,23 @@ class Seat : public Call {
   void CallOnDone() override {}
 };
 
-class UnaryRelay final : public Relay<::grpc::ServerUnaryReactor> {
+template <class F>
+class UnaryRelay final : public Relay<::grpc::ServerUnaryReactor, F> {
  public:
-  using Relay::Relay;
-  void end(::grpc::Status status) { finish(std::move(status)); }
+  using Relay<::grpc::ServerUnaryReactor, F>::Relay;
+  void end(::grpc::Status status) { this->finish(std::move(status)); }
 
  private:
-  void bind() override { seat_.bind(inner_); }
+  void bind() override { seat_.bind(this->inner_); }
   Seat<::grpc::ServerCallbackUnary, ::grpc::ServerUnaryReactor, UnaryRelay> seat_{*this};
 };
 
-template <class Request>
-class ReadRelay final : public Relay<::grpc::ServerReadReactor<Request>> {
+template <class Request, class F>
+class ReadRelay final : public Relay<::grpc::ServerReadReactor<Request>, F> {
   using Reactor = ::grpc::ServerReadReactor<Request>;
 
  public:
-  using Relay<Reactor>::Relay;
+  using Relay<Reactor, F>::Relay;
   void end(::grpc::Status status) { this->finish(std::move(status)); }
   void OnReadDone(bool ok) override { this->inner()->OnReadDone(ok); }
 
@@ -141,12 +158,12 @@ class ReadRelay final : public Relay<::grpc::ServerReadReactor<Request>> {
   At seat_{*this};
 };
 
-template <class Response>
-class WriteRelay final : public Relay<::grpc::ServerWriteReactor<Response>> {
+template <class Response, class F>
+class WriteRelay final : public Relay<::grpc::ServerWriteReactor<Response>, F> {
   using Reactor = ::grpc::ServerWriteReactor<Response>;
 
  public:
-  using Relay<Reactor>::Relay;
+  using Relay<Reactor, F>::Relay;
   void end(::grpc::Status status) { this->finish(std::move(status)); }
   void end(const Response* last, ::grpc::WriteOptions options, ::grpc::Status status) {
     this->finish(std::move(status),
@@ -168,12 +185,12 @@ class WriteRelay final : public Relay<::grpc::ServerWriteReactor<Response>> {
   At seat_{*this};
 };
 
-template <class Request, class Response>
-class BidiRelay final : public Relay<::grpc::ServerBidiReactor<Request, Response>> {
+template <class Request, class Response, class F>
+class BidiRelay final : public Relay<::grpc::ServerBidiReactor<Request, Response>, F> {
   using Reactor = ::grpc::ServerBidiReactor<Request, Response>;
 
  public:
-  using Relay<Reactor>::Relay;
+  using Relay<Reactor, F>::Relay;
   void end(::grpc::Status status) { this->finish(std::move(status)); }
   void end(const Response* last, ::grpc::WriteOptions options, ::grpc::Status status) {
     this->finish(std::move(status),
@@ -197,6 +214,25 @@ class BidiRelay final : public Relay<::grpc::ServerBidiReactor<Request, Response
   At seat_{*this};
 };
 
+template <class Reactor, class F>
+struct RelayOf;
+template <class F>
+struct RelayOf<::grpc::ServerUnaryReactor, F> {
+  using type = UnaryRelay<F>;
+};
+template <class Request, class F>
+struct RelayOf<::grpc::ServerReadReactor<Request>, F> {
+  using type = ReadRelay<Request, F>;
+};
+template <class Response, class F>
+struct RelayOf<::grpc::ServerWriteReactor<Response>, F> {
+  using type = WriteRelay<Response, F>;
+};
+template <class Request, class Response, class F>
+struct RelayOf<::grpc::ServerBidiReactor<Request, Response>, F> {
+  using type = BidiRelay<Request, Response, F>;
+};
+
 template <class Reactor>
 class Rejecting final : public Reactor {
  public:
@@ -205,18 +241,15 @@ class Rejecting final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-// The reactor of an RPC. The place comes first, and the method runs only with it.
-template <class RelayOf, class Reactor, class F>
-Reactor* relayed(const GuardedMethod& entry, ::grpc::CallbackServerContext* context, F method) {
-  OwnRpc rpc(entry, *context);
+// The reactor of an RPC. The place comes first, and the method, which makes the RPC's own reactor, runs only with it.
+template <class Reactor, class F>
+Reactor* relayed(OwnRpc rpc, ::grpc::CallbackServerContext* context, F method) {
   const MethodRuns runs(rpc);
   auto answer = decide_now(context);
   if (answer && *answer) return new Rejecting<Reactor>(**std::move(answer));
-  auto* const relay = new RelayOf(std::move(rpc), std::move(method), answer.has_value());
-  if (answer)
-    relay->enter_at_once();
-  else
-    relay->enter(context);
+  auto* const relay =
+      new typename RelayOf<Reactor, F>::type(std::move(rpc), std::move(method), answer.has_value());
+  relay->enter(context);
   return relay;
 }
 

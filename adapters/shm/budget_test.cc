@@ -1,0 +1,163 @@
+// Budgets with Scope::host: one maximum of units for several processes.
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <new>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "adapters/shm/host.h"
+#include "adapters/shm/process_test.h"
+#include "bulkhead/bulkhead.h"
+
+namespace bulkhead::shm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+constexpr std::uint32_t kTokens = 1000;
+
+class HostBudgets : public testing::Test {
+ protected:
+  static BulkheadOptions options(Host& host) {
+    return {.name = "model",
+            .max_concurrent = 16,
+            .max_queue = 100,
+            .max_wait = 20s,
+            .budgets = {{.name = "tokens", .max = kTokens, .per_call_max = 900, .scope = Scope::host}},
+            .sources = &host};
+  }
+  std::unique_ptr<Process> process(const std::function<void(Bulkhead&, Pipe&)>& body) const {
+    return std::make_unique<Process>([=, this](Pipe& pipe) {
+      Host host({.region = path_});
+      Bulkhead model(options(host));
+      body(model, pipe);
+    });
+  }
+  // Holds `units`, settles at `then` when it is told to go on, and keeps these.
+  std::unique_ptr<Process> holder(std::uint32_t units, std::uint32_t then) const {
+    return process([=](Bulkhead& model, Pipe& pipe) {
+      auto call = model.acquire({.costs = {{"tokens", units}}});
+      if (!call) _exit(4);
+      pipe.tell();
+      pipe.wait_go();
+      if (!call->settle("tokens", then)) _exit(5);
+      pipe.tell();
+      pipe.wait_go();
+    });
+  }
+
+  TempDir dir_;
+  std::string path_ = dir_ / "region";
+};
+
+TEST_F(HostBudgets, UnitsOfAllProcessesCount) {
+  const auto other = holder(700, 200);
+  ASSERT_EQ(other->wait_told(), 'y');
+  Host host({.region = path_});
+  Bulkhead model(options(host));
+  const auto rejected = model.try_acquire({.costs = {{"tokens", 301}}});
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().reason, Reason::budget_limit);
+  EXPECT_THAT(rejected.error().message(), HasSubstr("tokens"));
+  auto call = model.try_acquire({.costs = {{"tokens", 300}}});
+  ASSERT_TRUE(call);
+  EXPECT_FALSE(call->try_grow("tokens", 1));
+  other->go();
+  ASSERT_EQ(other->wait_told(), 'y');
+  EXPECT_TRUE(call->try_grow("tokens", 500));
+  EXPECT_FALSE(call->try_grow("tokens", 1));
+  EXPECT_TRUE(model.try_acquire()) << "a call without a cost is not concerned";
+}
+
+TEST_F(HostBudgets, WhatAProcessSettlesIsForTheFirstInLineOfAnother) {
+  const auto other = holder(900, 100);
+  ASSERT_EQ(other->wait_told(), 'y');
+  Host host({.region = path_});
+  Bulkhead model(options(host));
+  auto waiter = std::async(std::launch::async, [&] {
+    return model.execute([](RunningCall& call) { return call.held("tokens"); }, {.costs = {{"tokens", 900}}});
+  });
+  while (model.snapshot().budgets[0].waiting == 0) std::this_thread::yield();
+  other->go();
+  const Result<std::uint32_t> held = waiter.get();
+  ASSERT_TRUE(held);
+  EXPECT_EQ(*held, 900u);
+}
+
+TEST_F(HostBudgets, UnitsOfAKilledProcessComeBack) {
+  const auto other = holder(900, 0);
+  ASSERT_EQ(other->wait_told(), 'y');
+  Host host({.region = path_});
+  Bulkhead model(options(host));
+  auto waiter = std::async(std::launch::async,
+                           [&] { return model.execute([] { return 1; }, {.costs = {{"tokens", 800}}}); });
+  while (model.snapshot().budgets[0].waiting == 0) std::this_thread::yield();
+  other->kill(SIGKILL);
+  EXPECT_TRUE(waiter.get());
+}
+
+// What is in use is counted by an oracle that the library does not know, in one atomic word, so that each look is one instant.
+TEST_F(HostBudgets, UnitsInUseAreNeverAboveTheMaximum) {
+  constexpr int kProcesses = 4, kCalls = 300;
+  struct Oracle {
+    std::atomic<std::uint32_t> in_use{0}, most{0}, admitted{0};
+    void add(std::uint32_t units) {
+      const std::uint32_t now = in_use.fetch_add(units) + units;
+      for (std::uint32_t seen = most.load(); seen < now && !most.compare_exchange_weak(seen, now);) {
+      }
+    }
+  };
+  auto* const oracle =
+      new (::mmap(nullptr, sizeof(Oracle), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Oracle;
+  std::vector<std::unique_ptr<Process>> processes;
+  for (unsigned p = 0; p < kProcesses; ++p)
+    processes.push_back(process([=](Bulkhead& model, Pipe&) {
+      std::vector<std::thread> threads;
+      for (unsigned t = 0; t < 3; ++t)
+        threads.emplace_back([=, &model] {
+          std::minstd_rand random(3 * p + t + 1);
+          for (int i = 0; i < kCalls; ++i) {
+            std::uint32_t held = 1 + static_cast<std::uint32_t>(random()) % 600;
+            auto call = model.acquire({.costs = {{"tokens", held}}});
+            if (!call) _exit(4);  // nobody keeps units for long
+            oracle->add(held);
+            ++oracle->admitted;
+            if (random() % 2 == 0) {
+              const std::uint32_t to = static_cast<std::uint32_t>(random()) % (held + 1);
+              oracle->in_use.fetch_sub(held - to);  // before the units are back
+              if (!call->settle("tokens", held = to)) _exit(5);
+            }
+            if (random() % 2 == 0 && call->try_grow("tokens", 50)) {
+              oracle->add(50);
+              held += 50;
+            }
+            if (random() % 4 == 0) std::this_thread::yield();
+            oracle->in_use.fetch_sub(held);
+            call->finish(Outcome::success);
+          }
+        });
+      for (auto& t : threads) t.join();
+    }));
+  for (auto& p : processes) EXPECT_EQ(p->wait_exit(), 0);
+  EXPECT_LE(oracle->most.load(), kTokens);
+  EXPECT_GT(oracle->most.load(), 600u) << "two calls at once at least";
+  EXPECT_EQ(oracle->admitted.load(), 3u * kProcesses * kCalls);
+  EXPECT_EQ(oracle->in_use.load(), 0u);
+  Host host({.region = path_});
+  Bulkhead model(options(host));
+  auto all = model.try_acquire({.costs = {{"tokens", 900}}});
+  ASSERT_TRUE(all);
+  EXPECT_TRUE(model.try_acquire({.costs = {{"tokens", 100}}})) << "exactly everything is back";
+  ::munmap(oracle, sizeof(Oracle));
+}
+
+}  // namespace
+}  // namespace bulkhead::shm
