@@ -205,6 +205,8 @@ TEST_P(GrpcServer, ACancelledRpcLeavesTheLineWithinTenMilliseconds) {
   EXPECT_LE(best, bound);
   EXPECT_TRUE(eventually(
       [&] { return world.method("Unary").rejected[static_cast<int>(Reason::cancelled)] == tries; }));
+  EXPECT_EQ(world.stage.runs, 1);
+  world.stage.let_go();
 }
 
 TEST_P(GrpcServer, TheDeadlineOfTheRpcEndsItsWait) {

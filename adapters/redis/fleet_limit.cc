@@ -43,9 +43,9 @@ bool FleetLimit::take(const UnitSource::Head& head) noexcept {
   if (forked()) return false;
   if (!asked_.load(std::memory_order_relaxed)) asked_.store(true, std::memory_order_relaxed);
   if (host_ ? host_->take(head) : lease_.take(head.cost, now_())) return true;
-  // The flag stays until the store is asked, so that a storm of rejections wakes the thread once.
-  if (!direct_.load(std::memory_order_relaxed) && !rejected_.load(std::memory_order_relaxed)) {
-    rejected_.store(true);
+  // The cost stays until the store is asked, so that a storm of rejections wakes the thread once.
+  if (!direct_.load(std::memory_order_relaxed) && rejected_.load(std::memory_order_relaxed) < head.cost) {
+    rejected_.store(head.cost);
     wake_();
   }
   return false;
@@ -53,7 +53,8 @@ bool FleetLimit::take(const UnitSource::Head& head) noexcept {
 
 // A call of a process of this host has found no unit or left one, and this process is the agent.
 void FleetLimit::called() noexcept {
-  if (!direct_.load(std::memory_order_relaxed) && rejected_.exchange(true)) return;
+  std::uint32_t none = 0;
+  if (!direct_.load(std::memory_order_relaxed) && !rejected_.compare_exchange_strong(none, 1)) return;
   wake_();
 }
 
@@ -66,6 +67,7 @@ void FleetLimit::give_back_to_host(std::uint32_t units) noexcept {
 void FleetLimit::set_head(const UnitSource::Head* head) noexcept {
   const std::uint32_t line = head ? std::max(head->line, head->cost) : 0;
   const std::uint32_t before = line_.exchange(line);
+  first_.store(head ? head->cost : 0);
   if (host_) {
     if (forked()) return;
     host_->set_head(head);
@@ -115,7 +117,12 @@ void FleetLimit::tell() noexcept {
 
 shared::Lease::Wish FleetLimit::wish() const noexcept {
   const auto units = demand_.units(lease_.limit());
-  return {.need = units.need, .slack = units.slack, .line = line(), .rejected = rejected_.load()};
+  const std::uint32_t rejected = rejected_.load();
+  return {.need = units.need,
+          .slack = units.slack,
+          .line = line(),
+          .first = std::max(host_ ? host_first_ : first_.load(), rejected),
+          .rejected = rejected > 0};
 }
 
 UnitUser::Usage FleetLimit::usage() noexcept {
@@ -152,6 +159,7 @@ bool FleetLimit::tend(std::int64_t now) {
     since_sample_.arrived += sum.arrived;
     since_sample_.admitted += sum.admitted;
     host_line_ = sum.line;
+    host_first_ = sum.first;
     if (!leads_) {
       looked_at_ = now;
       leads_ = host_->lead();
@@ -163,7 +171,7 @@ bool FleetLimit::tend(std::int64_t now) {
       direct_.store(lease_.options().direct, std::memory_order_relaxed);
       sample(used, now);
       if (!leads_ && rejected_.load() && now - called_at_ >= lease_.options().times.min_sync) {
-        rejected_.store(false);
+        rejected_.store(0);
         called_at_ = now;
         host_->call_agent();
       }
@@ -189,7 +197,7 @@ std::optional<shared::StoreRequest> FleetLimit::next(const std::string& run, std
   sample(used, now);
   auto request = lease_.next(wish(), run, now);
   if (request) {
-    rejected_.store(false);
+    rejected_.store(0);
     ++requests_;
   }
   return request;

@@ -97,13 +97,14 @@ class FleetLimit {
   std::int64_t sampled_at_ = 0;
   std::uint64_t requests_ = 0;
   bool leads_ = false;
-  std::uint32_t host_line_ = 0, known_limit_ = 0;
+  std::uint32_t host_line_ = 0, host_first_ = 0, known_limit_ = 0;
   std::int64_t looked_at_ = 0, called_at_ = 0;
   HostLease::Sum since_sample_;
   UnitUser::Usage sampled_;
 
-  std::atomic<std::uint32_t> line_{0};
-  std::atomic<bool> rejected_{false}, direct_;
+  std::atomic<std::uint32_t> line_{0}, first_{0};  // units for all calls in line, and for the first
+  std::atomic<std::uint32_t> rejected_{0};  // cost of a call that found too few units since the last request
+  std::atomic<bool> direct_;
   std::atomic<bool> asked_{false};  // a call has come since the last sample
 
   std::mutex telling_;  // held while the user is told, and to forget it

@@ -127,7 +127,10 @@ HostLease::Sum LeaseOfHost::sum() noexcept {
   seen_.resize(kSlots);
   Sum sum;
   for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-    if (limit_.lines[slot].head.load() != 0) sum.line += limit_.lines[slot].units.load();
+    if (limit_.lines[slot].head.load() != 0) {
+      sum.line += limit_.lines[slot].units.load();
+      sum.first = std::max(sum.first, limit_.lines[slot].cost.load());
+    }
     if (!uses(slot)) continue;
     const Part& part = limit_.parts[slot];
     Seen now{part.generation.load(), part.arrived.load(), part.admitted.load()};

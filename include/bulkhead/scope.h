@@ -141,6 +141,7 @@ class HostLease : public UnitSource {
   struct Sum {
     std::uint64_t arrived = 0, admitted = 0;  // since the last call
     std::uint32_t line = 0;                   // units that calls wait for
+    std::uint32_t first = 0;                  // the most that the first call of a process waits for
     std::uint32_t stated_limit = 0;           // by the statement with the highest version; 0: none
     std::uint64_t stated_version = 0;
   };

@@ -129,8 +129,10 @@ std::optional<StoreRequest> Lease::next(const Wish& wish, const std::string& run
   const std::uint32_t used = in_use();
   r.need = std::min(local_cap(), o_.direct ? used + wish.line : wish.need);
   r.slack = o_.direct ? 0 : std::min(local_cap() - r.need, wish.slack);
-  if (!o_.direct && wish.line > 0)  // calls wait now: what the past needed is not enough
-    r.need = std::min(local_cap(), std::max(r.need, used + std::min(wish.line, used + 1)));
+  // Calls wait now: what the past needed is not enough. A heavy call needs all its units at once.
+  if (!o_.direct && (wish.line > 0 || wish.first > 1))
+    r.need =
+        std::min(local_cap(), std::max(r.need, used + std::max(wish.first, std::min(wish.line, used + 1))));
   if (!sync) {
     const std::uint32_t more =
         o_.direct ? std::min(wish.line, local_cap() - std::min(local_cap(), r.have)) : 0;

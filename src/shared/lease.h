@@ -87,7 +87,9 @@ class Lease {
   struct Wish {
     std::uint32_t need = 0, slack = 1;
     std::uint32_t line = 0;  // units that calls wait for
-    bool rejected = false;   // a call has found no unit since the last request
+    std::uint32_t first =
+        0;                  // of these, what the first call needs at once; or what a rejected call has needed
+    bool rejected = false;  // a call has found too few units since the last request
   };
   // When next() has to be called at the latest, if the wish stays as it is.
   std::int64_t due(const Wish& wish) const noexcept;

@@ -140,6 +140,17 @@ TEST(Lease, WhatIsAboveTheTargetIsGivenBackOnceCallsEnd) {
   EXPECT_EQ(m.lease.cap(), 4u);
 }
 
+TEST(Lease, AHeavyCallNeedsAllItsUnitsAtOnce) {
+  Member m(WhenCutOff::closed);
+  m.grant(m.ask().seq, 2);
+  m.now += kSecond;
+  EXPECT_EQ(m.ask({.need = 1, .line = 9, .first = 8, .rejected = true}).need, 8u);  // the first in line
+  m.now += kSecond;
+  EXPECT_EQ(m.ask({.need = 1, .first = 7, .rejected = true}).need, 7u);  // one that could not wait
+  m.now += kSecond;
+  EXPECT_EQ(m.ask({.need = 1, .line = 9, .first = 1, .rejected = true}).need, 1u);  // light ones step by step
+}
+
 TEST(Lease, DirectBorrowsWhatTheLineNeedsAndReturnsWhatIsIdle) {
   Member m(WhenCutOff::closed, true);
   m.grant(m.ask().seq, 0);
