@@ -1,13 +1,9 @@
 #include "body.h"
 
+#include "grpc.h"
+
 namespace bulkhead::nginx {
 namespace {
-
-// A gRPC call may be a stream in both directions: its body ends with the call.
-bool is_grpc(ngx_http_request_t* r) noexcept {
-  return r->headers_in.content_type &&
-         view(r->headers_in.content_type->value).starts_with("application/grpc");
-}
 
 void on_body(ngx_http_request_t* r) {
   Visit* const v = find_visit(r);
@@ -22,6 +18,7 @@ bool needs_body(const Visit& v, const LocationConf& location) noexcept {
   ngx_http_request_t* const r = v.request;
   if (!location.body_first || r->request_body || r->discard_body) return false;
   const bool more = r->stream && !r->stream->in_closed;  // HTTP/2 need not give a length
+  // A gRPC call may be a stream in both directions: its body ends with the call.
   return (r->headers_in.content_length_n > 0 || r->headers_in.chunked || more) && !is_grpc(r);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "grpc.h"
 #include "module.h"
 #include "reply.h"
 
@@ -25,6 +26,8 @@ Outcome verdict_of(ngx_http_request_t* r, ngx_int_t rc) noexcept {
     return client_gone ? Outcome::ignored : Outcome::failure;
   const ngx_uint_t status = u && u->state && u->state->status ? u->state->status : r->headers_out.status;
   if (status == 0) return Outcome::ignored;
+  if (u && status == NGX_HTTP_OK && is_grpc(r))
+    if (const std::optional<Outcome> said = grpc_verdict(*u)) return *said;
   return http::verdict(static_cast<int>(status));
 }
 
@@ -74,7 +77,9 @@ void on_late(ngx_event_t* event) {
   const http::Response response = http::failure(true, {}, view(r->uri));
   ngx_http_finalize_request(r, answered                             ? NGX_ERROR
                                : has_error_page(r, response.status) ? response.status
-                                                                    : send(r, response));
+                               : is_grpc(r)
+                                   ? send(r, grpc_response(response, Reason::execution_timeout, true))
+                                   : send(r, response));
   ngx_http_run_posted_requests(connection);
 }
 

@@ -1,5 +1,6 @@
 #include "reply.h"
 
+#include "grpc.h"
 #include "module.h"
 #include "phase.h"
 
@@ -135,7 +136,8 @@ ngx_int_t send_rejection(Visit& v) {
     return response.status;
   }
   if (ngx_http_discard_request_body(r) != NGX_OK) r->keepalive = 0;
-  ngx_http_finalize_request(r, send(r, response));
+  const bool late = v.deadline <= engine()->clock().now();
+  ngx_http_finalize_request(r, send(r, is_grpc(r) ? grpc_response(response, v.why->reason, late) : response));
   return NGX_DONE;
 }
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -167,16 +168,64 @@ class Protocol(unittest.TestCase):
         try:
             service = re.search(r"127\.0\.0\.1:(\d+)", server.stdout.readline())[1]
             port = free_port()
-            with Nginx(FILE, "", http=f"server {{ listen 127.0.0.1:{port} http2; location / "
-                       f"{{ bulkhead api; grpc_pass grpc://127.0.0.1:{service}; }} }}") as ngx:
-                client = subprocess.run([GRPC_CLIENT, f"127.0.0.1:{port}", "5"], capture_output=True, text=True, timeout=30)
-                self.assertEqual(client.returncode, 0, client.stdout + client.stderr)
+            file = FILE.replace("4, max_queue: 100", "1")
+            with Upstream() as up, Nginx(file, PROXY, up, http=f"server {{ listen 127.0.0.1:{port} http2; location / "
+                                         f"{{ bulkhead api; grpc_pass grpc://127.0.0.1:{service}; }} }}") as ngx:
+                def buy():
+                    client = subprocess.run([GRPC_CLIENT, f"127.0.0.1:{port}", "5"], capture_output=True, text=True, timeout=60)
+                    self.assertEqual(client.returncode, 0, client.stdout + client.stderr)
+                    return client.stdout.splitlines()
+                self.assertEqual(buy(), ["one lamp"] * 5)
                 self.assertEqual(ngx.state("api")["requests"], 5)
                 ngx.wait_for("api", in_flight=0)
+                other = ngx.begin("/hold")
+                up.wait_running(1)
+                self.assertIn("rejected (concurrency_limit)", buy())  # the client's own breaker may open after some
+                up.release()
+                self.assertEqual(other.result().status, 200)
         finally:
             server.terminate()
             server.wait(10)
             server.stdout.close()
+
+    def test_AGrpcStatusOpensTheBreaker(self):
+        """The service is an nginx that says UNAVAILABLE, in the headers or in the trailers, with HTTP's 200."""
+        file = "version: 1\nbulkheads:\n" + "".join(
+            f"  {name}: {{max_concurrent: 4, breaker: {{failure_rate: 0.5, minimum_calls: 4}}}}\n" for name in ("first", "last", "good"))
+        port, service = free_port(), free_port()
+        says = "default_type application/grpc; add_%s grpc-status %d; return 200 %s;"
+        with Nginx(file, "", http=f"""
+  server {{ listen 127.0.0.1:{service} http2;
+    location /first {{ {says % ("header", 14, '""')} }} location /last {{ {says % ("trailer", 14, "text")} }}
+    location /good {{ {says % ("trailer", 0, "text")} }} }}
+  server {{ listen 127.0.0.1:{port} http2;
+    {"".join(f"location /{n} {{ bulkhead {n}; grpc_pass grpc://127.0.0.1:{service}; }}" for n in ("first", "last", "good"))} }}
+""") as ngx:
+            def call(name):
+                shown = subprocess.run(["curl", "-si", "--http2-prior-knowledge", "-H", "Content-Type: application/grpc", "-d", "x",
+                                        f"http://127.0.0.1:{port}/{name}"], capture_output=True, text=True, timeout=30).stdout
+                return dict(line.split(": ", 1) for line in shown.splitlines() if ": " in line)
+            for name in ("first", "last", "good"):
+                for _ in range(4):
+                    self.assertNotIn("bulkhead-reason", call(name))
+                ngx.wait_for(name, in_flight=0)
+            for name in ("first", "last"):
+                rejected = call(name)
+                self.assertEqual((rejected["grpc-status"], rejected["bulkhead-reason"]), ("14", "breaker_open"))
+                self.assertGreaterEqual(int(rejected["grpc-retry-pushback-ms"]), 1000)
+            self.assertNotIn("bulkhead-reason", call("good"))
+
+    @unittest.skipUnless(shutil.which("h2load"), "needs h2load: apt-get install nghttp2-client")
+    def test_TheCapIsExactForStreamsOfHttp2(self):
+        file = FILE.replace("5s", "60s")
+        with Upstream() as up, Nginx(file, PROXY, up, http="server { listen 127.0.0.1:%d http2; location / "
+                                     "{ bulkhead api; proxy_pass http://service; } }" % (port := free_port())) as ngx:
+            shown = subprocess.run(["h2load", "-n", "400", "-c", "4", "-m", "25", f"http://127.0.0.1:{port}/sleep/2"],
+                                   capture_output=True, text=True, timeout=50).stdout
+            self.assertIn("400 succeeded, 0 failed", shown)
+            self.assertIn("status codes: 400 2xx", shown)  # 100 at once: 4 run, 96 wait
+            self.assertEqual((up.served, up.most), (400, 4))
+            ngx.wait_for("api", in_flight=0, waiting_calls=0)
 
     def test_AnUpgradeOfTheBinarySharesTheLimitAndLosesNoRequest(self):
         with tempfile.TemporaryDirectory(prefix="bulkhead-region-", dir="/dev/shm") as region:
