@@ -27,8 +27,10 @@ struct Listener {
 
 struct Upstream {
   enum class Balance : std::uint8_t { round_robin, least_in_flight };
+  enum class Protocol : std::uint8_t { http, grpc };
   std::string name{};
   std::vector<std::string> servers{};  // "127.0.0.1:9000"
+  Protocol protocol = Protocol::http;
   Balance balance = Balance::least_in_flight;
   std::uint32_t keep_alive = 64;  // idle connections kept at most
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(1);

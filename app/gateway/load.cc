@@ -98,6 +98,18 @@ class Checks {
         std::ranges::any_of(g_.upstreams, [&](const Upstream& u) { return u.name == r.upstream; });
     if (!known)
       complain(path + ".upstream", "unknown upstream \"" + r.upstream + "\"", "add it to gateway.upstreams");
+    const auto is_grpc = [&](const Upstream& u) {
+      return u.name == r.upstream && u.protocol == Upstream::Protocol::grpc;
+    };
+    if (std::ranges::any_of(g_.upstreams, is_grpc)) {
+      for (const auto& [name, on] : {std::pair("websocket", r.websocket), {"streaming", r.streaming}})
+        if (on)
+          complain(path + '.' + name, "the upstream speaks gRPC, which has no use for it",
+                   "remove the setting");
+      if (std::ranges::none_of(g_.listeners, &Listener::http2))
+        complain(path + ".upstream", "gRPC needs HTTP/2, and no listener has it",
+                 "write http2: true at a listener");
+    }
     if (r.bulkhead.empty()) return;
     const BulkheadConfig* const bulkhead = config_.find(r.bulkhead);
     if (!bulkhead && !config_.find_tenants(r.bulkhead))

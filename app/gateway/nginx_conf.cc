@@ -103,33 +103,39 @@ std::string upstream(const Upstream& u) {
 std::string location(const Gateway& g, const Config& config, std::size_t index, const std::string& place) {
   const Route& r = g.routes[index];
   const Upstream& u = *std::ranges::find(g.upstreams, r.upstream, &Upstream::name);
+  const bool grpc = u.protocol == Upstream::Protocol::grpc;
   std::string text = fmt::format("    location {} {{\n", place);
   if (!r.bulkhead.empty()) {
     text += fmt::format(
         "      bulkhead {};\n      bulkhead_priority $bulkhead_priority_{};\n      bulkhead_deadline {};\n",
-        r.bulkhead, index, variable_of(g.deadline_header));
+        r.bulkhead, index, grpc ? "$http_grpc_timeout" : variable_of(g.deadline_header));
     if (config.find_tenants(r.bulkhead)) text += "      bulkhead_tenant $bulkhead_given_tenant;\n";
     if (r.hold == Route::Hold::response) text += "      bulkhead_hold response;\n";
-    // The service works on after its client has gone; its place must stay taken, or the cap would not hold there.
-    text += "      proxy_ignore_client_abort on;\n";
-    text += fmt::format("      proxy_set_header {} $bulkhead_time_left;\n", g.deadline_header);
+    // The service works on after its client has gone; its place must stay taken, or the cap would not hold there. A gRPC
+    // service is told, and ends its work.
+    if (!grpc)
+      text +=
+          fmt::format("      proxy_ignore_client_abort on;\n      proxy_set_header {} $bulkhead_time_left;\n",
+                      g.deadline_header);
   }
-  text += fmt::format(R"(      proxy_pass http://{};
-      proxy_http_version 1.1;
-      proxy_connect_timeout {};
-      proxy_read_timeout {};
-      proxy_next_upstream error;
-      proxy_next_upstream_tries 2;
-      proxy_set_header Host $host;
-      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-      proxy_set_header X-Forwarded-Proto $scheme;
-      proxy_set_header X-Forwarded-Host $host;
-)",
-                      u.name, ms(u.connect_timeout), ms(u.read_timeout));
-  text += r.websocket ? "      proxy_set_header Upgrade $http_upgrade;\n      proxy_set_header Connection "
-                        "$bulkhead_connection;\n"
-                      : "      proxy_set_header Connection \"\";\n";
-  if (r.streaming) text += "      proxy_buffering off;\n";
+  const auto both = [&](std::string_view setting, std::string_view value) {
+    text += fmt::format("      {}_{} {};\n", grpc ? "grpc" : "proxy", setting, value);
+  };
+  both("pass", fmt::format("{}://{}", grpc ? "grpc" : "http", u.name));
+  both("connect_timeout", ms(u.connect_timeout));
+  both("read_timeout", ms(u.read_timeout));
+  both("next_upstream", "error");
+  both("next_upstream_tries", "2");
+  both("set_header", "Host $host");
+  both("set_header", "X-Forwarded-For $proxy_add_x_forwarded_for");
+  both("set_header", "X-Forwarded-Proto $scheme");
+  both("set_header", "X-Forwarded-Host $host");
+  if (!grpc) {
+    both("http_version", "1.1");
+    if (r.websocket) both("set_header", "Upgrade $http_upgrade");
+    both("set_header", r.websocket ? "Connection $bulkhead_connection" : "Connection \"\"");
+    if (r.streaming) both("buffering", "off");
+  }
   return text + "    }\n";
 }
 

@@ -7,6 +7,7 @@ namespace {
 using namespace bulkhead::config;
 
 constexpr std::string_view kBalance[] = {"round_robin", "least_in_flight"};
+constexpr std::string_view kProtocol[] = {"http", "grpc"};
 constexpr std::string_view kPriority[] = {"critical", "normal", "best_effort"};
 constexpr std::string_view kHold[] = {"upstream", "response"};
 
@@ -34,6 +35,8 @@ constexpr Section kListener{.name = "listener", .says = "The addresses that acce
 constexpr SettingRow kUpstreamRows[] = {
     {.name = "servers", .kind = Kind::texts, .access = AT(Upstream, servers), .required = true,
      .says = "The servers of the service, each as address and port.", .example = "[127.0.0.1:9000]"},
+    {.name = "protocol", .kind = Kind::word, .access = AT(Upstream, protocol), .words = kProtocol,
+     .says = "What the servers speak: HTTP/1.1, or gRPC, whose clients need a listener with http2.", .example = "grpc"},
     {.name = "balance", .kind = Kind::word, .access = AT(Upstream, balance), .words = kBalance,
      .says = "How a server is chosen: in turn, or the one with the fewest requests.", .example = "round_robin"},
     {.name = "keep_alive", .kind = Kind::count, .access = AT(Upstream, keep_alive), .low = 0, .high = 65'536,

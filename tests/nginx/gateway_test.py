@@ -12,6 +12,7 @@ import unittest
 from harness import MODULE, Nginx, Upstream, free_port, wait_until
 
 PROGRAM = os.environ.get("TEST_PROGRAM", "")
+GRPC_SERVER, GRPC_CLIENT = os.environ.get("TEST_GRPC_SERVER", ""), os.environ.get("TEST_GRPC_CLIENT", "")
 
 
 class Gateway(Nginx):
@@ -248,6 +249,27 @@ class GatewayTest(unittest.TestCase):
                         self.assertIn(b" 200 ", s.recv(4096))
                     self.assertEqual(up.headers[-1]["x-forwarded-for"], "203.0.113.9")
                     self.assertTrue(up.headers[-1]["traceparent"].startswith("00-0af765"))
+
+    @unittest.skipUnless(GRPC_SERVER and GRPC_CLIENT, "built without gRPC")
+    def test_AGrpcServiceIsProtected(self):
+        server = subprocess.Popen([GRPC_SERVER], stdout=subprocess.PIPE, text=True)
+        try:
+            service = re.search(r"127\.0\.0\.1:(\d+)", server.stdout.readline())[1]
+            with Upstream() as up:
+                gw = Gateway(up, "max_concurrent: 5")
+                grpc = free_port()
+                gw.write("bulkhead.yaml", gw.read("bulkhead.yaml")
+                         .replace("{http: {", f"{{grpc: {{address: 127.0.0.1:{grpc}, http2: true}}, http: {{")
+                         .replace("{service: {", f"{{shop: {{servers: [127.0.0.1:{service}], protocol: grpc}}, service: {{")
+                         .replace("  routes:\n", "  routes:\n    shop: {path: /shop.Shop/, bulkhead: api, upstream: shop}\n"))
+                with gw:
+                    client = subprocess.run([GRPC_CLIENT, f"127.0.0.1:{grpc}", "5"], capture_output=True, text=True, timeout=60)
+                    self.assertEqual(client.stdout.splitlines(), ["one lamp"] * 5, client.stderr)
+                    gw.wait_for("api", admitted=5, in_flight=0)
+        finally:
+            server.terminate()
+            server.wait(10)
+            server.stdout.close()
 
     def test_ABodyMayBeLargeAndAStreamIsPassedOnAsItArrives(self):
         with Upstream() as up, Gateway(up, "max_concurrent: 5", more="max_body: 3MiB",
