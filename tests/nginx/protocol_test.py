@@ -202,7 +202,7 @@ class Protocol(unittest.TestCase):
     {"".join(f"location /{n} {{ bulkhead {n}; grpc_pass grpc://127.0.0.1:{service}; }}" for n in ("first", "last", "good"))} }}
 """) as ngx:
             def call(name):
-                shown = subprocess.run(["curl", "-si", "--http2-prior-knowledge", "-H", "Content-Type: application/grpc", "-d", "x",
+                shown = subprocess.run(["curl", "-si", "--http2-prior-knowledge", "-H", "Content-Type: application/grpc", "-X", "POST",
                                         f"http://127.0.0.1:{port}/{name}"], capture_output=True, text=True, timeout=30).stdout
                 return dict(line.split(": ", 1) for line in shown.splitlines() if ": " in line)
             for name in ("first", "last", "good"):
