@@ -71,6 +71,32 @@ class Admission(unittest.TestCase):
             self.assertEqual(up.order, ["first", "u=0", "critical", "normal", "", "best_effort", "u=7"])
             ngx.wait_for("api", in_flight=0)
 
+    def test_AReserveIsForCriticalRequestsOnly(self):
+        locations = PROXY % "bulkhead_priority $http_x_priority;"
+        with Upstream() as up, Nginx(file_of("max_concurrent: 4, critical_reserve: 50%"), locations, up) as ngx:
+            all = [ngx.begin("/hold") for _ in range(2)]
+            up.wait_running(2)
+            self.assertEqual(ngx.get("/hold").reason, "concurrency_limit")
+            all += [ngx.begin("/hold", headers={"X-Priority": "critical"}) for _ in range(2)]
+            up.wait_running(4)
+            self.assertEqual(ngx.get("/hold", headers={"X-Priority": "critical"}).reason, "concurrency_limit")
+            up.release(4)
+            self.assertEqual([one.result().status for one in all], [200] * 4)
+
+    def test_MembersOfAGroupShareItsTotalAndKeepTheirGuarantee(self):
+        file = ("version: 1\ngroups: {service: {total: 4, lend: none}}\nbulkheads:\n"
+                "  fast: {group: service, guaranteed: 1}\n  slow: {group: service}\n")
+        locations = "location /hold { bulkhead slow; proxy_pass http://service; }" \
+                    "location / { bulkhead fast; proxy_pass http://service; }"
+        with Upstream() as up, Nginx(file, locations, up) as ngx:
+            all = [ngx.begin("/hold") for _ in range(3)]
+            up.wait_running(3)
+            self.assertEqual(ngx.get("/hold").status, 503)
+            self.assertEqual(ngx.get("/status/200").status, 200)
+            up.release(3)
+            self.assertEqual([one.result().status for one in all], [200] * 3)
+            self.assertEqual(up.most, 4)
+
     def test_ACostlyRequestTakesSeveralPlaces(self):
         locations = PROXY % "bulkhead_cost $http_x_cost;"
         with Upstream() as up, Nginx(file_of("max_concurrent: 4"), locations, up) as ngx:

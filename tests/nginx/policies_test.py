@@ -156,6 +156,26 @@ class Policies(unittest.TestCase):
             self.assertEqual(one.result().status, 200)
             ngx.wait_for("spare", in_flight=0)
 
+    def test_AFallbackMayComeFromNginxsCache(self):
+        cache = "proxy_cache_path %s/cache keys_zone=kept:1m; proxy_cache_key $request_uri; proxy_cache_valid 200 1m;"
+        locations = """
+          location / { bulkhead api; bulkhead_fallback @kept; proxy_cache kept; proxy_cache_bypass 1; proxy_pass http://service; }
+          location @kept { bulkhead off; proxy_cache kept; proxy_pass http://nobody; }
+        """
+        with Upstream() as up:
+            ngx = Nginx(file_of("max_concurrent: 1"), locations, up)
+            ngx.http = cache % ngx.path + " upstream nobody { server 127.0.0.1:1; }"
+            ngx.configure(locations)
+            with ngx:
+                self.assertEqual(ngx.get("/body/7").body, b"x" * 7)
+                one = ngx.begin("/hold")
+                up.wait_running(1)
+                kept = ngx.get("/body/7")
+                self.assertEqual((kept.status, kept.body, kept.reason), (200, b"x" * 7, "concurrency_limit"))
+                self.assertEqual(ngx.get("/body/8").status, 502)  # it has never been there
+                up.release()
+                self.assertEqual(one.result().status, 200)
+
 
 if __name__ == "__main__":
     unittest.main()
