@@ -102,6 +102,10 @@ void add_run(CLI::App& app, run::RunOptions& options) {
       ->type_name("SECONDS")
       ->capture_default_str();
   command->add_flag("--no-watch", options.no_watch, "Reload the file only on SIGHUP and bulkhead reload");
+  command
+      ->add_option("--board", options.board,
+                   "The bulkhead_board of an nginx that you run yourself: show and change its bulkheads")
+      ->type_name("FILE");
   command->add_flag("--json", options.json, "Print a line of JSON for the start, each event and the stop");
 }
 
@@ -149,7 +153,7 @@ int main(int argc, char** argv) {
            .json = demo_options.json});
     if (app.got_subcommand("demo")) return demo::run_demo(demo_options, BULKHEAD_VERSION);
     if (app.got_subcommand("run")) {
-      run_options.gateway = gateway::has_gateway(run_options.file);
+      run_options.gateway = !run_options.board.empty() || gateway::has_gateway(run_options.file);
       if (run_options.gateway && app.get_subcommand("run")->count("--grace") == 0) run_options.grace = 10;
       return run::run_file(run_options, BULKHEAD_VERSION);
     }

@@ -81,8 +81,8 @@ class Runner::Directory {
 
 Runner::Runner(RunnerOptions options)
     : options_(std::move(options)),
-      directory_(std::make_unique<Directory>()),
-      board_(workers::Board::open(directory_->path() + "/board")) {}
+      directory_(options_.board.empty() ? std::make_unique<Directory>() : nullptr),
+      board_(workers::Board::open(directory_ ? directory_->path() + "/board" : options_.board)) {}
 
 Runner::~Runner() = default;
 
@@ -101,6 +101,10 @@ void Runner::copy(const LiveConfig& live) {
 }
 
 int Runner::start(const LiveConfig& live) {
+  if (!directory_) {
+    addresses_ = {"with " + options_.board};
+    return 0;
+  }
   const Loaded first = parse(live.text(), options_.file);
   if (!first.file.ok() || !first.gateway) return invalid(first);
   const std::string program = first.gateway->nginx.empty() ? find_nginx() : first.gateway->nginx;
@@ -132,8 +136,8 @@ int Runner::start(const LiveConfig& live) {
 }
 
 void Runner::tend(const LiveConfig& live) {
-  nginx_->tend();
-  if (live.status().text_hash != copied_) {
+  if (nginx_) nginx_->tend();
+  if (nginx_ && live.status().text_hash != copied_) {
     copy(live);
     apply(live.text(), false);
   }
@@ -144,6 +148,7 @@ void Runner::tend(const LiveConfig& live) {
 }
 
 void Runner::reload() {
+  if (!nginx_) return;
   std::ifstream copied(file());
   apply({std::istreambuf_iterator<char>(copied), {}}, true);
 }
@@ -164,7 +169,7 @@ void Runner::apply(const std::string& text, bool always) {
 }
 
 bool Runner::drain(std::chrono::steady_clock::time_point until, const std::function<bool()>& hurry) {
-  return nginx_->drain(until, hurry);
+  return !nginx_ || nginx_->drain(until, hurry);
 }
 
 std::function<int()> add_gateway(CLI::App& app) {

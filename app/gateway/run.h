@@ -6,6 +6,8 @@
 //   if (const int code = nginx.start(live)) return code;
 //   for (;;) nginx.tend(live);                                                                // ten times a second
 //
+// With `board` nginx is somebody else's, with a `bulkhead_board` of its own: only its counters and the orders pass here.
+//
 // Workers read a copy of the last valid file, so that an invalid file changes nothing for them either.
 //
 // Threads: all of it belongs to one thread; board() may be used from any.
@@ -14,6 +16,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +40,7 @@ bool has_gateway(const std::string& file);
 
 struct RunnerOptions {
   std::string file{};
+  std::string board{};  // of an nginx that runs already; empty: run one
   std::function<void(std::string_view text)> say{};
 };
 
@@ -66,10 +70,10 @@ class Runner {
   void apply(const std::string& text, bool always);
 
   RunnerOptions options_;
-  std::unique_ptr<Directory> directory_;
+  std::unique_ptr<Directory> directory_;  // null: nginx is somebody else's, as is nginx_
   std::shared_ptr<workers::Board> board_;
-  workers::Orders orders_;    // as given last
-  std::uint64_t copied_ = 0;  // the hash of the file that workers have
+  std::optional<workers::Orders> orders_;  // as given last; none: the board may have those of an earlier run
+  std::uint64_t copied_ = 0;               // the hash of the file that workers have
   std::unique_ptr<Supervisor> nginx_;
   std::string running_;  // the nginx.conf
   std::vector<std::string> addresses_;

@@ -43,6 +43,7 @@ class Process {
         report_(report),
         gateway_(options.gateway ? std::make_unique<gateway::Runner>(gateway::RunnerOptions{
                                        .file = options.file,
+                                       .board = options.board,
                                        .say = [&report](std::string_view text) { report.warn(text); }})
                                  : nullptr),
         registry_({.sources = &sources_,

@@ -11,7 +11,8 @@ struct RunOptions {
   std::string listen{}, unix_socket{};  // instead of the file's
   double grace = 0;                     // seconds between SIGTERM and the end, in which /readyz answers 503
   bool no_watch = false;                // reload the file only on request
-  bool gateway = false;                 // the file has one: run nginx, too
+  bool gateway = false;                 // the file has one: run nginx, too; or there is a board
+  std::string board{};                  // of an nginx that runs already
   bool json = false;                    // lines of JSON on standard output instead of sentences
 };
 

@@ -206,6 +206,47 @@ class GatewayTest(unittest.TestCase):
                 self.assertEqual(resume.wait(20), 0)
                 wait_until(lambda: gw.get("/status/200").status == 200, "admitted again")
 
+    def test_AnNginxOfYourOwnHasAControlPlaneThroughItsBoard(self):
+        with Upstream() as up:
+            locations = "location / { bulkhead api; proxy_pass http://service; }"
+            ngx = Nginx("version: 1\nbulkheads:\n  api: {max_concurrent: 1}\n", "", up)
+            ngx.http = f"bulkhead_board {ngx.path}/board;"
+            ngx.configure(locations)
+            admin = ngx.path + "/admin.sock"
+
+            def operate(*words):
+                result = subprocess.run([PROGRAM, *words, "--admin", admin], capture_output=True, text=True, timeout=20)
+                return result.stdout if result.returncode == 0 else ""
+
+            def start():
+                return subprocess.Popen([PROGRAM, "run", ngx.path + "/bulkhead.yaml", "--board", ngx.path + "/board",
+                                         "--listen", "127.0.0.1:0", "--unix-socket", admin, "--grace", "0"],
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            with ngx:
+                run = start()
+                try:
+                    self.assertIn("control plane", run.stdout.readline())
+                    self.assertIn("requests pass through nginx", run.stdout.readline())
+                    held = ngx.begin("/hold")
+                    up.wait_running(1)
+                    wait_until(lambda: json.loads(operate("status", "--json"))["bulkheads"][0]["in_flight"] == 1, "its request")
+                    self.assertTrue(operate("set", "api", "--max-concurrent", "2", "--reason", "test"))
+                    wait_until(lambda: ngx.get("/status/200").status == 200, "a second place")
+                    self.assertTrue(operate("drain", "api", "--reason", "test"))
+                    wait_until(lambda: ngx.get("/status/200").reason == "draining", "draining")
+                    run.kill()
+                    run.wait(20)
+                    run.stdout.close()
+                    run = start()  # the next one begins with the file
+                    self.assertIn("control plane", run.stdout.readline())
+                    wait_until(lambda: ngx.get("/status/200").reason == "concurrency_limit", "neither drained nor larger")
+                finally:
+                    run.terminate()
+                    self.assertEqual(run.wait(20), 0)
+                    run.stdout.close()
+                up.release()
+                self.assertEqual(held.result().status, 200)
+
     def test_CountersSurviveAReloadAndAKilledWorker(self):
         with Upstream() as up, Gateway(up) as gw:
             def admitted():
