@@ -108,6 +108,8 @@ Sweep parse_sweep(const std::string& text, const Config& config, const Load& loa
   }
   if (!sweep.bulkhead.empty() && std::find(names.begin(), names.end(), sweep.bulkhead) == names.end())
     wrong(fmt::format("\"{}\" is not a bulkhead with calls: give one of {}", sweep.bulkhead, known(names)));
+  if (sweep.setting == "load" && load.calls.front().stream.arrivals.shape == sim::Arrivals::Shape::recorded)
+    wrong("recorded calls arrive when they did: sweep load with --load, without --trace");
   const BulkheadConfig* const b = config.find(sweep.bulkhead);
   if (b && !b->group.empty() && sweep.setting == "max_concurrent")
     wrong(fmt::format("{} is a member of the group {}, which divides its total: max_concurrent has no effect",

@@ -184,6 +184,11 @@ Load load_of(const Options& o, const Config& config) {
     load.problems.push_back({.file = o.load,
                              .message = "duration is missing",
                              .hint = "write duration: 10m, or give --duration"});
+  if (load.ok() && load.measure_from >= load.duration)
+    load.problems.push_back({.file = o.load,
+                             .path = "measure",
+                             .message = "begins after the end of the run",
+                             .hint = "give from less than duration"});
   return load;
 }
 

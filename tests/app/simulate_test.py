@@ -1,8 +1,10 @@
 import json
 import os
 import pathlib
+import pty
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -160,6 +162,7 @@ class Input(unittest.TestCase):
         self.assertRegex(told(LOAD.replace("rate: 300/s", "rat: 300/s")), r"(?s):4:8: bulkheads\.db\.rat: is not a setting.*did you mean rate\?")
         self.assertIn("give 200, 200/s", told(LOAD.replace("300/s", "fast")))
         self.assertIn("says in two ways how calls arrive", told(LOAD.replace("rate: 300/s", "rate: 300/s, clients: 5")))
+        self.assertIn("begins after the end of the run", told(LOAD + "measure: {from: 3m}\n"))
         self.assertIn("duration is missing", told(LOAD.replace("duration: 2m\n", "")))
         self.assertIn('"dbx" is neither a bulkhead', told(LOAD + "events: [dbx 6x slower from 1s to 2s]\n"))
         self.assertIn("write: NAME 60x slower", told(LOAD + "events: [db is slow]\n"))
@@ -253,6 +256,29 @@ class Report(unittest.TestCase):
             self.assertEqual([r["name"] for r in rows], ["checkout", "browse", "analytics", "admin"])
             self.assertEqual({len(r[k]) for r in rows for k in ("arrived", "served", "p99", "in_flight", "limit")}, {240})
             self.assertEqual(run("simulate", str(SHOP / "shop.yaml"), "--load", str(SHOP / "load.yaml"), "--html", "/no/such/place.html").returncode, 1)
+            browser = shutil.which("chromium")
+            if browser:
+                shown = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={files.path('browser')}", "--virtual-time-budget=2000",
+                                        "--dump-dom", "file://" + page], capture_output=True, text=True, timeout=150)
+                self.assertEqual(shown.stdout.count("<canvas"), 12, "three charts of each bulkhead")
+
+    def test_a_terminal_shows_progress_and_keeps_nothing_of_it(self):
+        with Files() as files:
+            ours, theirs = pty.openpty()
+            done = subprocess.Popen([PROGRAM, "simulate", files.write("c.yaml", ONE), "--load", files.write("load.yaml", LOAD)], stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.DEVNULL, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+            os.close(theirs)
+            shown = b""
+            try:
+                while part := os.read(ours, 4096):
+                    shown += part
+            except OSError:  # the other side has been closed
+                pass
+            os.close(ours)
+            self.assertEqual(done.wait(timeout=60), 0)
+            self.assertIn(b"simulating", shown)
+            self.assertIn(b"50 %", shown)
+            self.assertTrue(shown.endswith(b"\r\x1b[K"), shown[-20:])
 
 
 class Page(unittest.TestCase):
