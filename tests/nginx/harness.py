@@ -206,6 +206,7 @@ load_module {MODULE};
 pid {self.path}/nginx.pid;
 error_log {self.path}/error.log notice;
 daemon off;
+{'env LD_PRELOAD; env ASAN_OPTIONS;' if 'LD_PRELOAD' in ENVIRONMENT else ''}
 {self.main}
 events {{ worker_connections 4096; }}
 http {{
@@ -255,7 +256,7 @@ http {{
             if kind:
                 print(log[-6000:])
         bad = [line for line in log.splitlines()
-               if re.search(r"\[(alert|emerg|crit)\]|exited on signal|ERROR: AddressSanitizer", line)
+               if re.search(r"\[(alert|emerg|crit)\]|exited on signal|AddressSanitizer|runtime error:", line)
                and not (self.may_alert and self.may_alert in line)]
         assert kind or not bad, "\n".join(bad)
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import MODULE, Nginx, Upstream, free_port, wait_until
+from harness import ENVIRONMENT, MODULE, Nginx, Upstream, free_port, wait_until
 
 PROGRAM = os.environ.get("TEST_PROGRAM", "")
 GRPC_SERVER, GRPC_CLIENT = os.environ.get("TEST_GRPC_SERVER", ""), os.environ.get("TEST_GRPC_CLIENT", "")
@@ -295,7 +295,7 @@ gateway:
                 with open(directory + "/nginx.conf", "w") as f:
                     f.write(conf.replace("/tmp/bulkhead-gateway", directory))
                 tested = subprocess.run(["/usr/sbin/nginx", "-t", "-p", directory, "-c", directory + "/nginx.conf", "-e", "stderr"],
-                                        capture_output=True, text=True)
+                                        capture_output=True, text=True, env=ENVIRONMENT)
                 self.assertIn(tested.returncode, (0, 1), tested.stderr + text)
                 self.assertTrue(tested.returncode == 0 or "[emerg]" in tested.stderr, tested.stderr)
                 # What the program accepts, nginx does, too: but for addresses that nothing has.
