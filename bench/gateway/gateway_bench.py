@@ -2,6 +2,7 @@
 """nginx with bulkheads beside plain nginx, limit_conn and HAProxy, in one run.
 
   bench/gateway/gateway_bench.py --module build/release/adapters/nginx/ngx_http_bulkhead_module.so [--rounds 10] [--seconds 3]
+                                 [--instructions]
 
 storm: the fast route's latency while 450 connections ask for a slow route (1 s each, 50 at once) and ask again at once when
 they are rejected. shared: both routes lead to one service with 64 threads; 300 fast requests (2 ms each) a second, sent at
@@ -9,6 +10,9 @@ their time whatever came of the others, and 450 connections that ask for the slo
 cost: CPU time of the proxy for each request on a route that is never full, as a ratio to plain nginx of the same round; the
 proxy has a core of its own, and each round measures all of them forwards and backwards. Configurations take turns in every
 round; the medians are over the rounds. Needs nginx, haproxy and wrk.
+
+--instructions: instead, what a request costs outside of the kernel, as callgrind counts it; the same on a busy machine. Needs
+valgrind.
 """
 import argparse
 import asyncio
@@ -61,7 +65,7 @@ class Bench:
     def start(self, command, listens):
         p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.processes.append(p)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while socket.socket().connect_ex(("127.0.0.1", listens)):
             if time.monotonic() > end or p.poll() is not None:
                 sys.exit(f"{command[0]} does not listen")
@@ -73,19 +77,19 @@ class Bench:
         p.wait(10)
         self.processes.remove(p)
 
-    def nginx(self, name, at, http, locations, module=False, fast=None, slow=None):
+    def nginx(self, name, at, http, locations, module=False, fast=None, slow=None, under=()):
         conf = f"{self.path}/{name}.conf"
         temps = "".join(f"{t}_temp_path {self.path}/{name}-{t};" for t in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         with open(conf, "w") as f:
             f.write(f"""
 {'user root;' if os.geteuid() == 0 else ''} {'load_module ' + os.path.abspath(self.o.module) + ';' if module else ''}
-daemon off; worker_processes 1; pid {self.path}/{name}.pid; error_log {self.path}/{name}.log crit;
+{'master_process off;' if under else ''} daemon off; worker_processes 1; pid {self.path}/{name}.pid; error_log {self.path}/{name}.log crit;
 worker_rlimit_nofile 20000;
 events {{ worker_connections 8192; }}
 http {{ {temps} access_log off; keepalive_requests 1000000; proxy_http_version 1.1; proxy_set_header Connection ""; {http}
   upstream fast {{ server 127.0.0.1:{fast or self.fast}; keepalive 512; }} upstream slow {{ server 127.0.0.1:{slow or self.slow}; keepalive 512; }}
   server {{ listen 127.0.0.1:{at} backlog=4096; {locations} }} }}""")
-        return self.start(["/usr/sbin/nginx", "-c", conf, "-e", f"{self.path}/{name}.log"], at)
+        return self.start([*under, "/usr/sbin/nginx", "-c", conf, "-e", f"{self.path}/{name}.log"], at)
 
     def haproxy(self, name, at, cap=50, fast=None, slow=None):
         conf = f"{self.path}/{name}.cfg"
@@ -120,13 +124,14 @@ backend slow
     def proxies(self):
         """name -> a function that starts it on a port."""
         plain = "location / { %s proxy_pass http://fast; } location /slow { %s proxy_pass http://slow; }"
-        limit = "limit_conn_zone $server_port zone=all:1m;"
+        limit = "limit_conn_zone $server_port zone=all:1m; limit_conn_zone $server_port zone=fast:1m;"
+        fast_limit = "limit_conn fast 512;"
         own = plain % ("bulkhead fast;", "bulkhead slow;")
         return {
-            "no cap": lambda at: self.nginx("plain", at, "", plain % ("", "")),
-            "nginx limit_conn": lambda at: self.nginx("limit", at, limit, plain % ("", "limit_conn all 50;")),
+            "no cap": lambda at, **o: self.nginx("plain", at, "", plain % ("", ""), **o),
+            "nginx limit_conn": lambda at, **o: self.nginx("limit", at, limit, plain % (fast_limit, "limit_conn all 50;"), **o),
             "HAProxy, queue 200 ms": lambda at: self.haproxy("haproxy", at),
-            "bulkhead, no queue": lambda at: self.nginx("own", at, self.file("own", "max_concurrent: 50"), own, True),
+            "bulkhead, no queue": lambda at, **o: self.nginx("own", at, self.file("own", "max_concurrent: 50"), own, True, **o),
             "bulkhead, queue 50": lambda at: self.nginx(
                 "queue", at, self.file("queue", "max_concurrent: 50, max_queue: 50, max_wait: 200ms"), own, True),
         }
@@ -236,6 +241,26 @@ def costs(bench, proxies, rounds, seconds):
     return all
 
 
+def instructions(bench, start):
+    """Of nginx and its modules for one request: the difference between two runs of different length."""
+    counted = {}
+    for requests in (500, 2500):
+        at, out = port(), f"{bench.path}/callgrind.{requests}"
+        proxy = start(at, under=["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"])
+        with socket.create_connection(("127.0.0.1", at)) as s:
+            for _ in range(requests):
+                s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                answer = b""
+                while not answer.endswith(b"x" * 100):
+                    answer += s.recv(4096)
+        proxy.send_signal(signal.SIGQUIT)
+        proxy.wait(60)
+        bench.processes.remove(proxy)
+        with open(out) as f:
+            counted[requests] = int(re.search(r"^totals: (\d+)", f.read(), re.M)[1])
+    return (counted[2500] - counted[500]) / 2000
+
+
 async def fast_requests(at, seconds, rate):
     """The milliseconds of each, from its time; None: not answered, or not with 200."""
     idle = []
@@ -297,6 +322,7 @@ def main():
     parser.add_argument("--module", required=True)
     parser.add_argument("--rounds", type=int, default=10, help="of cost; storm has half as many")
     parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--instructions", action="store_true", help="count instructions instead")
     options = parser.parse_args()
     bench = Bench(options)
     median = statistics.median
@@ -304,6 +330,14 @@ def main():
         bench.start([sys.executable, "-c", SLOW, str(bench.slow), "0"], bench.slow)
         bench.nginx("fast", bench.fast, "", 'location / { return 200 "' + "x" * 100 + '"; }')
         proxies = bench.proxies()
+        if options.instructions:
+            print("| | instructions for a request | more than plain nginx |\n|---|---|---|")
+            plain = 0
+            for name in ("no cap", "nginx limit_conn", "bulkhead, no queue"):
+                count = instructions(bench, proxies[name])
+                plain = plain or count
+                print(f"| {name} | {count:.0f} | {count - plain:.0f} |")
+            return
 
         print(f"fast route in the storm, medians of {max(1, options.rounds // 2)} alternating rounds of {options.seconds} s")
         runs = {"no cap, quiet": []} | {name: [] for name in proxies}
