@@ -14,10 +14,12 @@ import asyncio
 import collections
 import random
 import resource
+import socket
 import sys
 import time
 
-from harness import Nginx, Upstream, wait_until
+from harness import Nginx, Upstream, free_port, wait_until
+from lifetime_test import frame, h2_get
 
 FILE = "version: 1\nbulkheads:\n  api: {max_concurrent: %d, max_queue: %d, max_wait: %s}\n"
 LOCATIONS = """
@@ -74,34 +76,32 @@ def aborts(count):
 
 
 def streams(count):
-    needed = 2 * count + 500  # this process is the clients and the service
+    """A hundred on each connection of HTTP/2, so that one worker and this process have descriptors for all of them."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, needed), max(hard, needed)))  # root may raise it
-    except ValueError:
-        count = min(count, (hard - 500) // 2)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0)
+    port = free_port()
     with Upstream() as up:
-        ngx = Nginx(FILE % (count, 0, "1s"), LOCATIONS, up)
-        # A sixteenth more than is needed, or nginx closes connections whose request it has not read yet.
-        ngx.write("nginx.conf", ngx.read("nginx.conf").replace("worker_connections 4096", f"worker_connections {9 * count // 4 + 500}"))
+        ngx = Nginx(FILE % (count, 0, "1s"), LOCATIONS, up, main=f"worker_rlimit_nofile {hard};",
+                    http=f"server {{ listen 127.0.0.1:{port} http2; {LOCATIONS} }}")
+        # nginx closes connections whose request it has not read yet when a sixteenth is left.
+        ngx.write("nginx.conf", ngx.read("nginx.conf").replace("worker_connections 4096", f"worker_connections {9 * count // 8 + 500}"))
         with ngx:
-            async def all():
-                opened = []
-                for _ in range(0, count, 100):
-                    opened += await asyncio.gather(*(request(ngx.port, "/stream") for _ in range(min(100, count - len(opened)))))
-                await asyncio.gather(*(asyncio.wait_for(reader.readuntil(b"part\n"), 60) for reader, _ in opened))
-                await asyncio.get_running_loop().run_in_executor(None, lambda: ngx.wait_for("api", in_flight=count))
-                beyond = await request(ngx.port, "/stream")
-                assert b"503" in await asyncio.wait_for(beyond[0].readuntil(b"\r\n"), 10)
-                print(f"{count} event streams at once: in_flight {count}, the next one is rejected")
-                for _, writer in opened[: count // 2]:
-                    writer.transport.abort()
-                await asyncio.get_running_loop().run_in_executor(None, lambda: ngx.wait_for("api", in_flight=count - count // 2))
-                print(f"{count // 2} clients have gone: in_flight {count - count // 2}")
-                for _, writer in opened:
-                    writer.transport.abort()
-            asyncio.run(all())
+            opened = []
+            for asked in range(100, count + 1, 100):
+                opened.append(socket.create_connection(("127.0.0.1", port), 20))
+                opened[-1].sendall(begin + b"".join(h2_get(1 + 2 * n, "/stream") for n in range(100)))
+                ngx.wait_for("api", in_flight=asked)
+            up.wait_running(asked)
+            assert ngx.get("/stream").status == 503
+            print(f"{asked} event streams at once: in_flight {asked}, the next one is rejected")
+            half = len(opened) // 2
+            for connection in opened[:half]:
+                connection.close()
+            ngx.wait_for("api", in_flight=asked - 100 * half)
+            print(f"the clients of {100 * half} have gone: in_flight {asked - 100 * half}")
+            for connection in opened[half:]:
+                connection.close()
             ngx.wait_for("api", in_flight=0)
             up.release(count)
 
