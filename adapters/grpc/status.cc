@@ -26,6 +26,8 @@ namespace bulkhead::grpc {
       return status_for.tenant_limit;
     case Reason::budget_limit:
       return late ? status_for.deadline : status_for.budget_limit;
+    case Reason::holdback:
+      return status_for.holdback;
     case Reason::execution_timeout:
       return status_for.execution_timeout;
     case Reason::draining:

@@ -42,6 +42,7 @@ struct StatusFor {
   ::grpc::StatusCode shutdown = ::grpc::StatusCode::UNAVAILABLE;  // closed, or not in the registry
   ::grpc::StatusCode cancelled = ::grpc::StatusCode::CANCELLED;
   ::grpc::StatusCode budget_limit = ::grpc::StatusCode::RESOURCE_EXHAUSTED;
+  ::grpc::StatusCode holdback = ::grpc::StatusCode::RESOURCE_EXHAUSTED;
 };
 
 struct RejectionOptions {

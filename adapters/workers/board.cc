@@ -106,6 +106,18 @@ void add(std::optional<BreakerSnapshot>& sum, const std::optional<BreakerSnapsho
   sum = added;
 }
 
+// Each worker decides by its own saturation: the highest is shown.
+void add(std::optional<HoldbackSnapshot>& sum, const std::optional<HoldbackSnapshot>& one) {
+  if (!sum || !one) {
+    if (!sum) sum = one;
+    return;
+  }
+  auto held = one->held;
+  for (std::size_t i = 0; i < kPriorities; ++i) held[i] += sum->held[i];
+  if (one->saturation > sum->saturation) sum = one;
+  sum->held = held;
+}
+
 void add(RegistrySnapshot::Entry& sum, const RegistrySnapshot::Entry& one) {
   registry::fold(sum.now, one.now);
   const std::uint32_t limit = sum.now.gate.max_concurrent;
@@ -118,6 +130,7 @@ void add(RegistrySnapshot::Entry& sum, const RegistrySnapshot::Entry& one) {
   sum.now.gate.mean_hold = std::max(sum.now.gate.mean_hold, one.now.gate.mean_hold);
   add(sum.now.breaker, one.now.breaker);
   if (!sum.now.adaptive) sum.now.adaptive = one.now.adaptive;
+  add(sum.now.holdback, one.now.holdback);
   if (!sum.now.rate_limit) {
     sum.now.rate_limit = one.now.rate_limit;
   } else if (one.now.rate_limit) {

@@ -111,6 +111,7 @@ constexpr auto bulkhead_fields = [](auto& io, auto& s) {
   io.maybe(s.breaker);
   io.maybe(s.rate_limit);
   io.maybe(s.adaptive);
+  io.maybe(s.holdback);
   io.plain(s.bypassed);
   io.plain(s.timed_out);
   io.plain(s.fallbacks);
@@ -199,8 +200,9 @@ enum class What : std::uint8_t { entry, other, group, tenants };
 
 std::uint64_t format() noexcept {
   std::uint64_t hash = base::hash_of(BULKHEAD_VERSION);
-  for (const std::size_t size : {sizeof(Snapshot), sizeof(BreakerSnapshot), sizeof(RateLimiterSnapshot),
-                                 sizeof(LimiterSnapshot), sizeof(HistogramCounts), kReasons, kPriorities})
+  for (const std::size_t size :
+       {sizeof(Snapshot), sizeof(BreakerSnapshot), sizeof(RateLimiterSnapshot), sizeof(LimiterSnapshot),
+        sizeof(HoldbackSnapshot), sizeof(HistogramCounts), kReasons, kPriorities})
     hash = base::hash_of({reinterpret_cast<const char*>(&size), sizeof size}, hash);
   return hash;
 }

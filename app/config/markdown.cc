@@ -40,7 +40,7 @@ The file is YAML or JSON. Its rules are strict, so that no value can be misread:
   levels at most.
 - Names begin with a letter and consist of letters, digits, `-` and `_`.
 
-A bulkhead with a `type` starts as a copy of the type; its own settings replace single ones, also inside `breaker`, `rate_limit`, `budgets`, `adaptive` and `pool`,
+A bulkhead with a `type` starts as a copy of the type; its own settings replace single ones, also inside `breaker`, `rate_limit`, `budgets`, `adaptive`, `holdback` and `pool`,
 and `breaker: none` removes the breaker. The types `database` (20 at once, 50 in line, 5 s of waiting), `external-api` (10, 20, 10 s) and `cache` (50, 100,
 1 s) are built in and can be redefined.
 

@@ -40,6 +40,12 @@ constexpr ReasonText kTexts[] = {
      "The message names the budget and the numbers. Check whether calls settle what they do not use, and "
      "whether their "
      "estimates are too high; else raise max of the budget, if the dependency allows it."},
+    {Reason::holdback,
+     "Saturation is high, and a share of the calls of this priority is held back before higher priorities "
+     "are hurt.",
+     "This is what holdback is for. If it begins too early, raise holdback.best_effort_from or normal_from; "
+     "else the load "
+     "needs more capacity: see concurrency_limit. bulkhead status NAME shows the saturation and its gauges."},
     {Reason::execution_timeout,
      "The call was admitted and ran longer than execution_timeout, or past its deadline.",
      "The dependency is slow, or execution_timeout is below its p99.9."},

@@ -49,6 +49,7 @@
 #include "bulkhead/detail/lazy.h"
 #include "bulkhead/gate.h"
 #include "bulkhead/histogram.h"
+#include "bulkhead/holdback.h"
 #include "bulkhead/judge.h"
 #include "bulkhead/limiter.h"
 #include "bulkhead/pool.h"
@@ -101,6 +102,7 @@ struct BulkheadOptions {
   std::optional<RateLimiterOptions> rate_limit{};  // tokens are taken by cost; a call never waits for them
   std::vector<BudgetOptions> budgets{};            // see budget.h; at most kMostBudgets
   std::optional<LimiterOptions> adaptive{};        // moves the limit between floor and ceiling
+  std::optional<HoldbackOptions> holdback{};       // rejects lower priorities first, see holdback.h
   FallbackOn fallback_on = FallbackOn::all;
   // What an exception says about the dependency, for calls whose own judge has no opinion.
   std::function<Opinion(const std::exception_ptr&)> judge{};
@@ -190,6 +192,7 @@ struct BulkheadSnapshot {
   std::optional<BreakerSnapshot> breaker;
   std::optional<RateLimiterSnapshot> rate_limit;
   std::optional<LimiterSnapshot> adaptive;
+  std::optional<HoldbackSnapshot> holdback;
   std::optional<FleetSnapshot> fleet;  // with Scope::fleet
   std::vector<BudgetSnapshot> budgets;
 

@@ -41,7 +41,7 @@ struct Response {
 // whose deadline would pass before its turn; `execution_timeout` and `failure` are for calls that ran.
 struct StatusFor {
   std::uint16_t concurrency_limit = 503, queue_limit = 503, timeout = 503, cancelled = 503, shutdown = 503,
-                evicted = 503, draining = 503;
+                evicted = 503, draining = 503, holdback = 503;
   std::uint16_t deadline = 504, deadline_unreachable = 503;
   std::uint16_t breaker_open = 503;
   std::uint16_t rate_limit = 429, tenant_limit = 429;

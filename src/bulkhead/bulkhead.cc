@@ -32,6 +32,9 @@ void check_options(const BulkheadOptions& o, bool in_group) {
     if (o.isolation == Isolation::threads)
       invalid(name, "isolation: threads", base::join({scope, ": use semaphore"}));
     if (o.gate) invalid(name, "gate", base::join({scope, ": leave one of them out"}));
+    if (o.holdback)
+      invalid(name, "holdback",
+              base::join({scope, ", where one process does not see the load of all: leave it out"}));
     if (o.adaptive)
       invalid(name, "adaptive",
               base::join({scope, ", where one process cannot know the load of all: leave it out"}));
@@ -172,12 +175,17 @@ void BulkheadCore::apply(const BulkheadOptions& o) {
   else if (o.rate_limit)
     rate_policy = std::make_unique<RateLimiter>(named(*o.rate_limit, gate_->name(), clock_));
   if (limiter_policy) limiter_policy->hold(!o.adaptive);
+  if (o.holdback && holdback_policy)
+    holdback_policy->update(*o.holdback);
+  else if (o.holdback)
+    holdback_policy = std::make_unique<Holdback>(*o.holdback);
 
   budgets.apply(o.budgets, budget_line(o, clock_, pool_), o.sources, options().budgets);
 
-  const bool time_matters = o.histograms || o.breaker || o.rate_limit || o.adaptive;
+  const bool time_matters = o.histograms || o.breaker || o.rate_limit || o.adaptive || o.holdback;
   mode_.store(static_cast<std::uint8_t>((o.enabled ? 0 : kBypassed) | (o.shadow ? kShadow : 0) |
                                         (time_matters ? kTimed : 0) | (o.histograms ? kHistograms : 0) |
+                                        (o.holdback ? kHoldback : 0) |
                                         (mode_.load(std::memory_order_relaxed) & kDraining)),
               std::memory_order_relaxed);
   fallback_on_.store(o.fallback_on, std::memory_order_relaxed);
@@ -187,6 +195,7 @@ void BulkheadCore::apply(const BulkheadOptions& o) {
   rate_.store(o.rate_limit ? rate_policy.get() : nullptr, std::memory_order_release);
   breaker_.store(o.breaker ? breaker_policy.get() : nullptr, std::memory_order_release);
   limiter_.store(o.adaptive ? limiter_policy.get() : nullptr, std::memory_order_release);
+  holdback_.store(o.holdback ? holdback_policy.get() : nullptr, std::memory_order_release);
   MutexLock lock(mutex);
   options_in_force = o;
 }
@@ -233,6 +242,8 @@ void BulkheadCore::try_out(const BulkheadOptions& o) const {
     if (o.scope != Scope::process) shared::ScopedGate::check(gate_options(o, clock_), o.scope, *o.sources);
   }
   Budgets::check(gate_->name(), o.budgets, budget_line(o, clock_, pool_), o.sources);
+  if (o.holdback) [[maybe_unused]]
+    const Holdback tried(*o.holdback);
   if (o.breaker) [[maybe_unused]]
     const Breaker tried(named(*o.breaker, gate_->name(), clock_));
   if (o.rate_limit) [[maybe_unused]]

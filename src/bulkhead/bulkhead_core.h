@@ -49,6 +49,7 @@ struct BulkheadCore final : CallPath {
   std::unique_ptr<Breaker> breaker_policy;
   std::unique_ptr<RateLimiter> rate_policy;
   std::unique_ptr<AdaptiveLimiter> limiter_policy;
+  std::unique_ptr<Holdback> holdback_policy;
 
   Histogram wait;
   ServiceTimes service;  // reset under `mutex`

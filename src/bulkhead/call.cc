@@ -81,13 +81,20 @@ std::optional<Result<Call>> CallPath::begin_acquire(const AcquireOptions& option
 // In shadow mode a call that a stage would reject skips the later stages, as a rejected call does, and then runs.
 bool CallPath::admit(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept {
   const std::uint8_t mode = mode_.load(std::memory_order_relaxed);
-  if (mode & (kBypassed | kShadow | kDraining)) [[unlikely]] {
+  if (mode & (kBypassed | kShadow | kDraining | kHoldback)) [[unlikely]] {
     if (mode & kDraining) return reject(call, options.priority, Reason::draining, {}, why);
-    call.flags_ = Call::kFree;
-    pin(call);
+    if (mode & (kBypassed | kShadow)) {
+      call.flags_ = Call::kFree;
+      pin(call);
+    }
     if (mode & kBypassed) {
       call.flags_ |= Call::kBypassed;
       core().counts.bypassed.fetch_add(1, std::memory_order_relaxed);
+      return true;
+    }
+    if ((mode & kHoldback) && holds_back(options)) {
+      if (!call.free()) return reject(call, options.priority, Reason::holdback, {}, why);
+      would_reject(Reason::holdback);
       return true;
     }
   }
@@ -103,6 +110,19 @@ bool CallPath::admit(Call& call, const AcquireOptions& options, RejectionSlot& w
   else
     would_reject(why->reason);
   return true;
+}
+
+// ---- 0. holdback ----
+
+[[gnu::noinline]] bool CallPath::holds_back(const AcquireOptions& options) noexcept {
+  Holdback* const holdback = holdback_.load(std::memory_order_acquire);
+  if (!holdback) return false;
+  const auto load = gate_->load();
+  return !holdback->admits(options.priority,
+                           {.used = std::uint64_t{load.in_flight} + load.waiting,
+                            .room = std::uint64_t{load.limit} + load.max_queue,
+                            .in_line = load.waiting > 0},
+                           holdback->reads_gauges() ? glance() : TimePoint{});
 }
 
 // ---- 1. rate limit ----
@@ -202,6 +222,8 @@ void CallPath::begin_service(Call& call) noexcept {
     const TimePoint now = glance();
     if (mode_.load(std::memory_order_relaxed) & kHistograms)
       core().wait.record(nonnegative(now - call.began_));
+    if (Holdback* const holdback = holdback_.load(std::memory_order_acquire))
+      holdback->waited(now - call.began_);
     call.began_ = now;
   }
   if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))

@@ -43,6 +43,7 @@ BulkheadSnapshot BulkheadCore::snapshot() const {
   if (options_in_force.breaker) s.breaker = breaker_policy->snapshot();
   if (options_in_force.rate_limit) s.rate_limit = rate_policy->snapshot();
   if (options_in_force.adaptive) s.adaptive = limiter_policy->snapshot();
+  if (options_in_force.holdback) s.holdback = holdback_policy->snapshot();
   s.budgets = budgets.snapshot();
   if (scoped)
     if (FleetSnapshot now; scoped->describe(now)) s.fleet = std::move(now);

@@ -157,6 +157,11 @@ void check_common(const Config& config, const BulkheadConfig& b, const std::stri
   }
   check_budgets(config, o, path, checks);
   if (o.rate_limit) check_rate(*o.rate_limit, path + ".rate_limit", checks);
+  if (o.holdback && o.holdback->best_effort_from > o.holdback->normal_from)
+    checks.complain(path + ".holdback.best_effort_from",
+                    join({show_number(100 * o.holdback->best_effort_from),
+                          "% is above normal_from: ", show_number(100 * o.holdback->normal_from), "%"}),
+                    "give at most that: best_effort calls are held back first");
   if (!o.adaptive) return;
   check_adaptive(*o.adaptive, path + ".adaptive", checks);
   if (threads && o.adaptive->ceiling > kMaxThreads)
@@ -185,6 +190,7 @@ void check_scope(const Config& config, const BulkheadConfig& b, const std::strin
   if (o.isolation == Isolation::threads) complain("isolation", "give isolation: semaphore");
   if (o.fairness != Fairness::fifo) complain("fairness", "give fairness: fifo");
   if (o.adaptive) complain("adaptive", "remove it, or write adaptive: none");
+  if (o.holdback) complain("holdback", "remove it, or write holdback: none");
   if (!b.group.empty()) complain("group", "remove it, or give scope: process");
   if (fleet && o.critical_reserve > 0)
     complain("critical_reserve", "remove it: units are spread over processes");

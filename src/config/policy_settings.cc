@@ -202,6 +202,36 @@ constexpr Section kAdaptive{
     .rows = kAdaptiveRows,
     .fresh = fresh<LimiterOptions>};
 
+constexpr SettingRow kHoldbackRows[] = {
+    {.name = "best_effort_from", .kind = Kind::share, .access = AT(HoldbackOptions, best_effort_from), .low = 0,
+     .high = 1, .above = true,
+     .says = "The saturation from which best_effort calls lose admission; at normal_from all of them have.", .example = "80%"},
+    {.name = "normal_from", .kind = Kind::share, .access = AT(HoldbackOptions, normal_from), .low = 0, .high = 1,
+     .above = true,
+     .says = "The saturation from which normal calls lose admission; at 100% all of them have.", .example = "95%"},
+    {.name = "hysteresis", .kind = Kind::share, .access = AT(HoldbackOptions, hysteresis), .low = 0, .high = 0.5,
+     .says = "How far saturation must fall before lower priorities regain admission.", .example = "5%"},
+    {.name = "shadow", .kind = Kind::flag, .access = AT(HoldbackOptions, shadow),
+     .says = "Counts the calls that would be held back, and admits them.", .example = "true"},
+    {.name = "max_queue_age", .kind = Kind::duration, .access = AT(HoldbackOptions, max_queue_age), .low = 0,
+     .high = kLongest,
+     .says = "The wait in line that counts as a saturation of 100%; 0s: not used.", .example = "200ms"},
+    {.name = "max_cpu_pressure", .kind = Kind::share, .access = AT(HoldbackOptions, max_cpu_pressure), .low = 0, .high = 1,
+     .says = "The CPU pressure (some avg10) that counts as a saturation of 100%; 0%: not used.", .example = "40%"},
+    {.name = "max_memory_pressure", .kind = Kind::share, .access = AT(HoldbackOptions, max_memory_pressure), .low = 0,
+     .high = 1,
+     .says = "The memory pressure (some avg10) that counts as a saturation of 100%; 0%: not used.", .example = "10%"},
+    {.name = "max_io_pressure", .kind = Kind::share, .access = AT(HoldbackOptions, max_io_pressure), .low = 0, .high = 1,
+     .says = "The I/O pressure (some avg10) that counts as a saturation of 100%; 0%: not used.", .example = "40%"},
+    {.name = "pressure_directory", .kind = Kind::text, .access = AT(HoldbackOptions, pressure_directory),
+     .says = "Where the pressure files are; in a container, the directory of its cgroup.", .example = "/sys/fs/cgroup"},
+};
+constexpr Section kHoldback{
+    .name = "holdback",
+    .says = "Rejects calls of lower priorities gradually as saturation nears, before higher ones are hurt.",
+    .rows = kHoldbackRows,
+    .fresh = fresh<HoldbackOptions>};
+
 constexpr SettingRow kPoolRows[] = {
     {.name = "min_threads", .kind = Kind::count, .access = AT(PoolOptions, min_threads), .low = 0,
      .high = 65'536, .live = false,

@@ -26,6 +26,6 @@ const void* fresh() {
   return &one;
 }
 
-extern const Section kBreaker, kBudget, kRate, kAdaptive, kPool;  // policy_settings.cc
+extern const Section kBreaker, kBudget, kRate, kAdaptive, kHoldback, kPool;  // policy_settings.cc
 
 }  // namespace bulkhead::config

@@ -450,6 +450,22 @@ constexpr Descriptor kCatalogue[] = {
     {{"bulkhead_adaptive_windows_total", counter, "bulkhead", "Windows that adaptation has evaluated."},
      part<&BulkheadSnapshot::adaptive, &LimiterSnapshot::windows>},
 
+    {{"bulkhead_holdback_saturation_ratio", gauge, "bulkhead",
+      "The saturation that holdback decides by, with hysteresis and headroom; 1 is full."},
+     part<&BulkheadSnapshot::holdback, &HoldbackSnapshot::saturation>},
+    {{"bulkhead_holdback_gauges_ratio", gauge, "bulkhead",
+      "The highest of the further gauges of holdback: age of the line, pressure, a function."},
+     part<&BulkheadSnapshot::holdback, &HoldbackSnapshot::gauges>},
+    {{"bulkhead_holdback_held_total", counter, "bulkhead, priority",
+      "Calls that holdback has held back; in its shadow mode, would have."},
+     [](Writer& out, const Page& page) {
+       for (const BulkheadRow& row : page.rows)
+         if (const auto& h = row.now->holdback) {
+           out.sample(row.labels, R"(,priority="normal"} )", h->held[1]);
+           out.sample(row.labels, R"(,priority="best_effort"} )", h->held[2]);
+         }
+     }},
+
     // Thread pools of bulkheads with isolation: threads.
     {{"bulkhead_pool_threads", gauge, "bulkhead", "Threads of the pool."},
      part<&BulkheadSnapshot::pool, &PoolSnapshot::threads>},

@@ -179,6 +179,7 @@ void write_row(Json& json, const BulkheadRow& row, const std::vector<MetricsWind
     json.close('}');
   }
   if (now.adaptive) json.put("adaptive_limit", now.adaptive->settled);
+  if (now.holdback) json.put("holdback_saturation_percent", percent(now.holdback->saturation));
   if (now.fleet) {
     json.key("fleet");
     json.open('{');

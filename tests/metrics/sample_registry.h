@@ -70,7 +70,10 @@ class SampleRegistry {
                               .adaptive = LimiterOptions{.floor = 1, .ceiling = 50}},
                   .type = "external-api",
                   .criticality = Priority::critical});
-    registry.add({.options = {.name = "reports", .isolation = Isolation::threads, .max_concurrent = 4}});
+    registry.add({.options = {.name = "reports",
+                              .isolation = Isolation::threads,
+                              .max_concurrent = 4,
+                              .holdback = HoldbackOptions{}}});
     registry.add_group({.name = "db", .total = 10, .clock = &clock});
     registry.add({.options = {.name = "checkout"}, .group = "db", .guaranteed = {.percent = 60}});
     registry.add(

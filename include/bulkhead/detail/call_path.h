@@ -1,5 +1,6 @@
 // call_path.h - the stages of a call through a bulkhead. Not for direct use.
 //
+//   0. hold_back     rejects lower priorities as saturation nears
 //   1. limit_rate    takes tokens of the rate limiter
 //   2. ask_breaker   takes a pass of the breaker
 //      take_budgets  takes units of the budgets that the call names, see src/bulkhead/budgets.cc
@@ -167,6 +168,7 @@ class CallPath {
 
   // Stages 1 and 2. False: `why` says which one rejected the call. A call that is_free() needs no place.
   bool admit(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept;
+  bool holds_back(const AcquireOptions& options) noexcept;
   bool limit_rate(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept;
   bool ask_breaker(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept;
   enum class Place : std::uint8_t { taken, rejected, wait };
@@ -239,7 +241,14 @@ class CallPath {
   void unpin() noexcept;
   BulkheadCore& core() noexcept;
 
-  enum Mode : std::uint8_t { kBypassed = 1, kShadow = 2, kTimed = 4, kHistograms = 8, kDraining = 16 };
+  enum Mode : std::uint8_t {
+    kBypassed = 1,
+    kShadow = 2,
+    kTimed = 4,
+    kHistograms = 8,
+    kDraining = 16,
+    kHoldback = 32
+  };
   // Read by every call, written by update(). A policy that was removed lives as long as the bulkhead, for the calls
   // that it has admitted.
   std::atomic<std::uint8_t> mode_{0};
@@ -247,6 +256,7 @@ class CallPath {
   std::atomic<RateLimiter*> rate_{nullptr};
   std::atomic<Breaker*> breaker_{nullptr};
   std::atomic<AdaptiveLimiter*> limiter_{nullptr};
+  std::atomic<Holdback*> holdback_{nullptr};
   std::atomic<std::chrono::nanoseconds> max_wait_{wait_forever}, execution_timeout_{wait_forever};
   Clock& clock_;
   const bool steady_;  // clock_ is Clock::steady(), which is read without a virtual call

@@ -71,6 +71,11 @@ class GateCore {
   Rejection rejection_of(Priority priority, const Turnstile::Look& look) noexcept;
   std::uint32_t shown(std::uint32_t limit) const noexcept;
   Turnstile::Look numbers(Priority priority) const noexcept;
+  // For holdback: the limit of a member of a group is its ceiling, because the group may lend it more.
+  Turnstile::Look load() const noexcept {
+    return {Verdict::pending, turnstile_.in_flight(), std::max(turnstile_.limit(), turnstile_.ceiling()),
+            turnstile_.waiting(), turnstile_.max_queue()};
+  }
   Event event(Priority priority, const Turnstile::Look& numbers) const noexcept;
   Event event(Priority priority) const noexcept;
   void announce(const Waiter& w) noexcept;
