@@ -167,7 +167,7 @@ void Observer::report_changes(const RegistrySnapshot::Entry& entry, Row& row) {
     journal_.add({.kind = "adaptive",
                   .bulkhead = entry.name,
                   .text = "max_concurrent " + std::to_string(row.reported_max_concurrent) + " -> " +
-                          std::to_string(limit)});
+                          std::to_string(limit) + ": " + entry.now.adaptive->change.text()});
     row.reported_max_concurrent = limit;
   }
 }
@@ -352,6 +352,15 @@ json::object Observer::entry_json(const RegistrySnapshot& all, const RegistrySna
                                    {"per", seconds(static_cast<std::uint64_t>(now.rate_limit->per.count()))},
                                    {"burst", now.rate_limit->burst},
                                    {"available", round_to(now.rate_limit->available, 100)}};
+  if (now.holdback)
+    o["holdback"] = json::object{
+        {"saturation", round_to(now.holdback->saturation, 1000)},
+        {"gauges", round_to(now.holdback->gauges, 1000)},
+        {"headroom", round_to(now.holdback->headroom, 1000)},
+        {"shadow", now.holdback->shadow},
+        {"share", json::object{{"normal", round_to(now.holdback->share[1], 1000)},
+                               {"best_effort", round_to(now.holdback->share[2], 1000)}}},
+        {"held", json::object{{"normal", now.holdback->held[1]}, {"best_effort", now.holdback->held[2]}}}};
   if (!now.budgets.empty()) {
     json::array budgets;
     for (const BudgetSnapshot& one : now.budgets)
@@ -466,6 +475,7 @@ json::array Observer::settings_json(const RegistrySnapshot::Entry& entry) const 
   if (entry.configured.breaker) defaults.breaker.emplace();
   if (entry.configured.rate_limit) defaults.rate_limit.emplace();
   if (entry.configured.adaptive) defaults.adaptive.emplace();
+  if (entry.configured.holdback) defaults.holdback.emplace();
   standard.bulkheads.push_back({.options = std::move(defaults)});
   std::map<std::string, std::string> usual;
   for (Setting& setting : settings(standard)) usual[setting.path] = std::move(setting.value);

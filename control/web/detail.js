@@ -20,6 +20,11 @@ const facts = (b) => [
   ['Failed', `${rate(b.failed_rate)}/s`],
   ['Service p50 / p99', `${latency(b.service[0])} / ${latency(b.service[2])}`],
   ['Wait p99', latency(b.wait[2])],
+  b.why && ['Limit', b.why.split(': ')[0], b.why],
+  b.why && ['Because', b.why.split(': ').at(-1), b.why],
+  b.holdback && ['Saturation', percent(b.holdback.saturation), `gauges ${percent(b.holdback.gauges)}, headroom for critical calls ${percent(b.holdback.headroom)}`],
+  b.holdback && [b.holdback.shadow ? 'Would hold back' : 'Held back', `${percent(b.holdback.share.best_effort)} of best effort, ${percent(b.holdback.share.normal)} of normal`,
+    `${b.holdback.held.best_effort} best effort and ${b.holdback.held.normal} normal calls in all`],
   ['Admitted in all', `${count(b.total.admitted)} calls`, b.total.admitted],
 ];
 
@@ -103,7 +108,7 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
       b.breaker && badge(TONE[b.circuit], `breaker ${words(b.circuit)}${b.breaker.since ? ` ${duration(view.time - b.breaker.since)}` : ''}`),
       [b.draining && `draining, ${b.in_flight} left`, b.shadow && 'shadow: rejects nothing', ...b.overrides.map((o) => describeOverride(o, view.time))].map((text) => text && badge('warn', text)));
     put(actions, actionsFor(b).map(([id, label]) => h('button', { disabled: off, title: off && NEEDS, onclick: () => onAction(id, b.name) }, label)));
-    put(numbers, facts(b).map(([label, text, title]) => h('div', h('dt', label), h('dd', { title }, text))), (b.budgets ?? []).map(budgetBar));
+    put(numbers, facts(b).filter(Boolean).map(([label, text, title]) => h('div', h('dt', label), h('dd', { title }, text))), (b.budgets ?? []).map(budgetBar));
     const mine = log.filter((e) => e.bulkhead === name).slice(0, 50), now = JSON.stringify([b.overrides, b.configured_max_concurrent, b.max_queue]);
     put(events, mine.length ? mine.map(eventItem) : h('li.muted', 'Nothing yet.'));
     if (signature !== now) loadSettings();
@@ -127,7 +132,8 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
         { title: 'Service time', format: latency, least: 0.001, series: percentiles('service') },
         { title: 'Rejections by reason (calls per bucket)', bars: true, series: (reasons.length ? reasons : ['none']).map((reason, i) =>
           line(words(reason), SHADES[i % 6], (b) => b.reasons && (b.reasons[reason] ?? 0), { fill: 'ff' })) },
-        { title: 'Calls per second', format: rate, series: [line('per second', 'accent', (b) => b.rate), line('failed', 'bad', (b) => b.failed_rate)] },
+        { title: 'Calls per second', format: rate, series: [line('per second', 'accent', (b) => b.rate),
+          line('good', 'ok', (b) => b.rate !== undefined && Math.max(0, b.rate - b.failed_rate - b.rejected / step)), line('failed', 'bad', (b) => b.failed_rate)] },
       ].map((one) => chart(host, { format: count, step, ...one }));
     }
     for (const one of charts) one.set(table);
