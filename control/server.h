@@ -73,6 +73,7 @@ struct ServerOptions {
   std::chrono::milliseconds request_timeout{10'000}, write_timeout{10'000};
   std::size_t history_bulkheads = 256;  // that have a history; others only have current values
   bool dashboard = true;                // the page, at /ui/
+  bool allow_faults = false;            // operators may inject faults, see fault.h
 
   // A set with more live tenants than this is shown as a sum, on the page, in the stream and in metrics.
   std::size_t listed_tenants = 1000;

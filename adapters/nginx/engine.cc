@@ -118,7 +118,7 @@ void Engine::tick() noexcept {
                                                 std::chrono::seconds(5)));
 }
 
-// The overrides, drains and forced breakers of operators become those of the orders.
+// The overrides, drains, faults and forced breakers of operators become those of the orders.
 void Engine::obey() {
   std::optional<workers::Orders> news = options_.board->take(orders_seen_);
   if (!news) return;
@@ -140,19 +140,23 @@ void Engine::obey() {
                                      .setting = o.setting});
     if (!problems.empty()) options_.log(true, "bulkhead: an override is not possible: " + to_text(problems));
   }
-  const auto force = [this](const std::string& name, bool draining, BreakerMode mode) {
+  const auto force = [this](const std::string& name, bool draining, BreakerMode mode, const Fault& fault) {
     const auto bulkhead = registry_.find(name);
     if (!bulkhead) return;
     const BulkheadSnapshot now = bulkhead->snapshot();
     if (now.draining != draining) bulkhead->set_draining(draining);
+    if (fault.latency > std::chrono::nanoseconds(0) || fault.error > 0)
+      bulkhead->inject(fault);
+    else if (now.fault)
+      bulkhead->end_fault();
     if (Breaker* const breaker = bulkhead->breaker(); breaker && now.breaker && now.breaker->mode != mode)
       breaker->set_mode(mode);
   };
   for (const workers::Orders::Forced& old : orders_.forced)
     if (std::ranges::find(news->forced, old.bulkhead, &workers::Orders::Forced::bulkhead) ==
         news->forced.end())
-      force(old.bulkhead, false, BreakerMode::automatic);
-  for (const workers::Orders::Forced& f : news->forced) force(f.bulkhead, f.draining, f.breaker);
+      force(old.bulkhead, false, BreakerMode::automatic, {});
+  for (const workers::Orders::Forced& f : news->forced) force(f.bulkhead, f.draining, f.breaker, f.fault);
   orders_ = *std::move(news);
 }
 

@@ -42,6 +42,7 @@ struct Orders {
     std::string bulkhead{};
     bool draining = false;
     BreakerMode breaker = BreakerMode::automatic;
+    Fault fault{};  // without latency and error: none
     bool operator==(const Forced&) const = default;
   };
   std::vector<Override> overrides{};

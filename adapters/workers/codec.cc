@@ -187,6 +187,7 @@ constexpr auto forced_fields = [](auto& io, auto& f) {
   io.text(f.bulkhead);
   io.plain(f.draining);
   io.plain(f.breaker);
+  io.plain(f.fault);
 };
 
 // Texts of the limiter are literals of the process that took the snapshot.

@@ -100,8 +100,8 @@ class HelpFormat final : public CLI::Formatter {
 std::string group_of(std::string_view command) {
   constexpr std::string_view kTry[] = {"demo"};
   constexpr std::string_view kRun[] = {"run", "gateway", "host"};
-  constexpr std::string_view kOperate[] = {"status",  "top",   "events", "set",  "reset",
-                                           "breaker", "drain", "switch", "diff", "reload"};
+  constexpr std::string_view kOperate[] = {"status", "top",   "events", "set",  "reset", "breaker",
+                                           "drain",  "fault", "switch", "diff", "reload"};
   constexpr std::string_view kWrite[] = {"check", "explain", "size", "simulate",
                                          "env",   "init",    "fmt",  "config"};
   const auto has = [&](const auto& names) { return std::ranges::find(names, command) != std::end(names); };

@@ -8,6 +8,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <charconv>
 #include <cstdio>
 #include <stdexcept>
 #include <system_error>
@@ -132,6 +133,33 @@ int drain(const ClientOptions& o) {
   return change(o, "PUT", path, with_reason(o));
 }
 
+// "10%" or "0.1": 0.1; below 0: it is neither.
+double read_share(const std::string& text) {
+  const bool percent = text.ends_with('%');
+  const std::string number = percent ? text.substr(0, text.size() - 1) : text;
+  double value = -1;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (error != std::errc{} || end != number.data() + number.size()) return -1;
+  return percent ? value / 100 : value;
+}
+
+int fault(const ClientOptions& o) {
+  const std::string path = "/v1/faults/" + encoded(o.name);
+  if (o.end)
+    return change(o, "DELETE", path, o.reason.empty() ? json::object{} : json::object{{"reason", o.reason}});
+  json::object body{{"ttl", o.fault_duration}, {"reason", o.reason}};
+  if (!o.latency.empty()) body["latency"] = o.latency;
+  if (!o.error.empty()) {
+    const double share = read_share(o.error);
+    if (!(share >= 0 && share <= 1)) {
+      fmt::print(stderr, "bulkhead fault: --error {} is not a share: write 10% or 0.1\n", o.error);
+      return cli::kUsage;
+    }
+    body["error"] = share;
+  }
+  return change(o, "PUT", path, body);
+}
+
 // Without a name: lists the switches.
 int toggle(const ClientOptions& o) {
   const Admin admin = admin_of(o);
@@ -241,6 +269,7 @@ Reply end_overrides(const Admin& admin, const std::string& bulkhead, const std::
     const std::string which(field.at("field").as_string());
     const std::string path = which == "breaker" ? "/v1/breakers/" + name
                              : which == "drain" ? "/v1/drains/" + name
+                             : which == "fault" ? "/v1/faults/" + name
                                                 : "/v1/overrides/" + name;
     if (path != last)
       operations.push_back(json::object{{"method", "DELETE"}, {"path", path}, {"body", body}});
@@ -395,6 +424,31 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       [this] {
         if (o_.resume || !o_.reason.empty()) return drain(o_);
         fmt::print(stderr, "bulkhead drain: --reason is required\n");
+        return cli::kUsage;
+      });
+  add(
+      app, "fault",
+      "Inject latency and errors for a while (a rehearsal)\n\nThe file has to allow it: "
+      "control.allow_faults: true.\n\nExamples:\n  bulkhead fault payments --latency 2s --error 10% --for 1m "
+      "--reason drill\n  bulkhead fault payments --end",
+      [=, this](CLI::App& c) {
+        name(c);
+        c.add_option("--latency", o_.latency, "Added to each call: 250ms, 2s; at most 1m")->type_name("TIME");
+        c.add_option("--error", o_.error, "Share of the calls that fail: 10% or 0.1")->type_name("SHARE");
+        c.add_option("--for", o_.fault_duration, "How long it lasts: 30s, 5m; at most 1h")
+            ->type_name("TIME")
+            ->capture_default_str();
+        why(c, false);
+        c.add_flag("--end", o_.end, "End it now");
+      },
+      [this] {
+        const char* const missing = o_.end ? nullptr
+                                    : o_.latency.empty() && o_.error.empty()
+                                        ? "give --latency TIME or --error SHARE"
+                                    : o_.reason.empty() ? "--reason is required"
+                                                        : nullptr;
+        if (!missing) return fault(o_);
+        fmt::print(stderr, "bulkhead fault: {}\n", missing);
         return cli::kUsage;
       });
   add(

@@ -1,4 +1,4 @@
-// commands.h - the commands that speak to a running process: status, set, reset, breaker, drain, events, diff, reload, top.
+// commands.h - the commands that speak to a running process: status, set, reset, breaker, drain, fault, events, diff, reload, top.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -27,7 +27,8 @@ struct ClientOptions {
   std::string name, reason, duration = "15m", action;
   long long max_concurrent = -1, max_queue = -1;
   std::vector<std::string> budgets{};  // NAME=N
-  bool dry_run = false, resume = false, follow = false, once = false, names = false;
+  std::string latency, error, fault_duration = "1m";
+  bool dry_run = false, resume = false, end = false, follow = false, once = false, names = false;
   std::string shell;
 };
 

@@ -49,6 +49,10 @@ constexpr ReasonText kTexts[] = {
     {Reason::execution_timeout,
      "The call was admitted and ran longer than execution_timeout, or past its deadline.",
      "The dependency is slow, or execution_timeout is below its p99.9."},
+    {Reason::injected_fault,
+     "An operator injects errors into the calls of the bulkhead, to rehearse a failure.",
+     "bulkhead events shows the operator and the reason. bulkhead fault NAME --end ends it; it also ends by "
+     "itself."},
 };
 static_assert(std::size(kTexts) == bulkhead::kReasons);
 

@@ -62,6 +62,7 @@ void greet(const control::Server& server, const std::string& token, const std::s
       "  dashboard   {0}/ui/#token={1}\n"
       "  terminal    bulkhead top --admin {2}\n"
       "  trouble     bulkhead switch slow-analytics on --admin {2}\n"
+      "  rehearse    bulkhead fault browse --latency 1s --for 1m --reason drill --admin {2}\n"
       "  change it   bulkhead set analytics --max-concurrent 5 --for 2m --reason trying --admin {2}\n"
       "  metrics     curl {0}/metrics\n\n",
       server.url(), token, socket, store.connections(), store.about());
@@ -99,6 +100,7 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
       .tokens_file = tokens,
       .instance = "demo",
       .version = std::string(version),
+      .allow_faults = true,
       .switches = {{.name = "slow-analytics",
                     .title = "Analytics is slow",
                     .is_on = [&shop] { return shop.slow(); },

@@ -50,7 +50,8 @@ workers::Orders orders_of(const LiveConfig& live) {
     if (!bulkhead) continue;
     const BulkheadSnapshot now = bulkhead->snapshot();
     const BreakerMode mode = now.breaker ? now.breaker->mode : BreakerMode::automatic;
-    if (now.draining || mode != BreakerMode::automatic) orders.forced.push_back({name, now.draining, mode});
+    if (now.draining || mode != BreakerMode::automatic || now.fault)
+      orders.forced.push_back({name, now.draining, mode, now.fault.value_or(Fault{})});
   }
   return orders;
 }

@@ -50,7 +50,9 @@ void Report::warn(const std::vector<ConfigProblem>& problems) {
 
 void Report::invalid(const std::string& file, const std::vector<ConfigProblem>& problems) {
   if (json_) add("invalid", {{"file", file}, {"problems", list_of(problems)}});
-  fmt::print(stderr, "{}bulkhead run: {} is not valid\n", to_text(problems), file);
+  const bool unreadable = problems.size() == 1 && problems.front().message.starts_with("cannot read it");
+  fmt::print(stderr, "{}{}", to_text(problems),
+             unreadable ? "" : fmt::format("bulkhead run: {} is not valid\n", file));
 }
 
 void Report::failed(std::string_view text) {

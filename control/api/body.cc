@@ -9,6 +9,7 @@
 
 #include "base/suggest.h"
 #include "bulkhead/detail/turnstile.h"
+#include "bulkhead/fault.h"
 #include "config/values.h"
 
 namespace bulkhead::control {
@@ -38,7 +39,20 @@ constexpr Field kTtl{
 constexpr Field kReason{"reason", FieldType::reason, true,
                         "shown to other operators and written to the audit log"};
 constexpr Field kState{"state", FieldType::breaker, true, "open: reject every call; closed: reject none"};
+constexpr Field kFaultTtl{.name = "ttl",
+                          .type = FieldType::ttl,
+                          .required = true,
+                          .about = "time until it ends by itself: seconds, or 90s, 15m; at most 1 hour",
+                          .most = 3600};
+constexpr Field kLatency{.name = "latency",
+                         .type = FieldType::latency,
+                         .about = "added to each call: seconds, or 250ms, 2s; at most 1 minute"};
+constexpr Field kError{
+    .name = "error", .type = FieldType::share, .about = "the share of the calls that fail, 0 to 1"};
 constexpr Field kOn{"on", FieldType::on, true, "on or off"};
+
+constexpr std::string_view kSizes[] = {"max_concurrent", "max_queue", "budgets"};
+constexpr std::string_view kFaults[] = {"latency", "error"};
 
 constexpr Field optional(Field field) {
   field.required = false;
@@ -49,6 +63,7 @@ constexpr std::array kSizeFields{kConcurrent, kQueue, kBudgets, kTtl, kReason};
 constexpr std::array kBreakerFields{kState, kTtl, kReason};
 constexpr std::array kDrainFields{kTtl, kReason};
 constexpr std::array kRevertFields{optional(kReason)};
+constexpr std::array kFaultFields{kLatency, kError, kFaultTtl, kReason};
 constexpr std::array kSwitchFields{kOn, optional(kReason)};
 
 std::optional<std::chrono::nanoseconds> duration(const json::value& value) {
@@ -103,9 +118,24 @@ FieldError read(const Field& field, const json::value& value, Body& body) {
     }
     case FieldType::ttl: {
       const auto ttl = duration(value);
-      if (!ttl || *ttl < kMinTtl || *ttl > kMaxTtl)
-        return wrong("a duration from 1s to 24h", "seconds as a number, or \"90s\", \"15m\", \"1h30m\"");
+      const std::chrono::nanoseconds most = field.most > 0 ? std::chrono::seconds(field.most) : kMaxTtl;
+      if (!ttl || *ttl < kMinTtl || *ttl > most)
+        return wrong(field.most > 0 ? "a duration from 1s to 1h" : "a duration from 1s to 24h",
+                     "seconds as a number, or \"90s\", \"15m\", \"1h30m\"");
       body.ttl = *ttl;
+      break;
+    }
+    case FieldType::latency: {
+      const auto latency = duration(value);
+      if (!latency || *latency > kMostFaultLatency)
+        return wrong("a duration from 0 to 1m", "seconds as a number, or \"250ms\", \"2s\"");
+      body.latency = *latency;
+      break;
+    }
+    case FieldType::share: {
+      const double share = value.is_number() ? value.to_number<double>() : -1;
+      if (!(share >= 0 && share <= 1)) return wrong("a share from 0 to 1", "10 % is 0.1");
+      body.error = share;
       break;
     }
     case FieldType::reason: {
@@ -167,7 +197,8 @@ std::string duration_pattern() {
 
 }  // namespace
 
-const BodySpec kSizeBody{"SizeOverride", kSizeFields, true};
+const BodySpec kSizeBody{"SizeOverride", kSizeFields, kSizes};
+const BodySpec kFaultBody{"FaultInjection", kFaultFields, kFaults};
 const BodySpec kBreakerBody{"BreakerOverride", kBreakerFields};
 const BodySpec kDrainBody{"Drain", kDrainFields};
 const BodySpec kRevertBody{"Revert", kRevertFields};
@@ -229,11 +260,15 @@ Body read_body(const BodySpec& spec, const json::object& object, const std::stri
     errors.push_back(std::move(error));
   }
   std::ranges::move(unknown_fields(object, known, prefix), std::back_inserter(errors));
-  if (spec.one_of_size && !object.contains("max_concurrent") && !object.contains("max_queue") &&
-      !object.contains("budgets"))
-    errors.push_back({.pointer = prefix + "/max_concurrent",
-                      .message = "is missing, and so are max_queue and budgets",
-                      .hint = "give at least one of them"});
+  if (!spec.one_of.empty() &&
+      std::ranges::none_of(spec.one_of, [&](std::string_view field) { return object.contains(field); })) {
+    std::string all(spec.one_of[1]);
+    for (const std::string_view field : spec.one_of.subspan(2)) all += " and " + std::string(field);
+    errors.push_back(
+        {.pointer = prefix + '/' + std::string(spec.one_of[0]),
+         .message = "is missing, and so " + std::string(spec.one_of.size() > 2 ? "are " : "is ") + all,
+         .hint = "give at least one of them"});
+  }
   if (!errors.empty()) throw invalid_body(std::move(errors));
   return body;
 }
@@ -255,8 +290,17 @@ json::object schema_of(const BodySpec& spec) {
         break;
       case FieldType::ttl:
         o = {{"oneOf",
-              {json::object{{"type", "number"}, {"minimum", 1}, {"maximum", 86400}},
+              {json::object{
+                   {"type", "number"}, {"minimum", 1}, {"maximum", field.most > 0 ? field.most : 86400}},
                json::object{{"type", "string"}, {"pattern", duration_pattern()}}}}};
+        break;
+      case FieldType::latency:
+        o = {{"oneOf",
+              {json::object{{"type", "number"}, {"minimum", 0}, {"maximum", 60}},
+               json::object{{"type", "string"}, {"pattern", duration_pattern()}}}}};
+        break;
+      case FieldType::share:
+        o = {{"type", "number"}, {"minimum", 0}, {"maximum", 1}};
         break;
       case FieldType::reason:
         o = {{"type", "string"}, {"maxLength", kMaxReason}};
@@ -275,10 +319,10 @@ json::object schema_of(const BodySpec& spec) {
   json::object schema{
       {"type", "object"}, {"additionalProperties", false}, {"properties", std::move(properties)}};
   if (!required.empty()) schema["required"] = std::move(required);
-  if (spec.one_of_size)
-    schema["anyOf"] = json::array{json::object{{"required", json::array{"max_concurrent"}}},
-                                  json::object{{"required", json::array{"max_queue"}}},
-                                  json::object{{"required", json::array{"budgets"}}}};
+  json::array any;
+  for (const std::string_view field : spec.one_of)
+    any.push_back(json::object{{"required", json::array{json::string(field)}}});
+  if (!any.empty()) schema["anyOf"] = std::move(any);
   return schema;
 }
 

@@ -21,9 +21,11 @@ struct Body {
   std::string reason, breaker;
   std::optional<bool> on;
   std::map<std::string, std::uint32_t> budgets;  // max, by name
+  std::chrono::nanoseconds latency{0};           // of a fault
+  double error = 0;
 };
 
-enum class FieldType : std::uint8_t { count, ttl, reason, breaker, on, budgets };
+enum class FieldType : std::uint8_t { count, ttl, reason, breaker, on, budgets, latency, share };
 
 struct Field {
   std::string_view name;
@@ -31,16 +33,16 @@ struct Field {
   bool required = false;
   std::string_view about;
   std::optional<std::uint32_t> Body::* count = nullptr;  // of a count: where to store it, and its bounds
-  std::uint32_t least = 0, most = 0;
+  std::uint32_t least = 0, most = 0;                     // of a ttl: most seconds, 0: a day
 };
 
 struct BodySpec {
   std::string_view name;  // of its schema
   std::span<const Field> fields;
-  bool one_of_size = false;  // requires max_concurrent, max_queue or budgets
+  std::span<const std::string_view> one_of{};  // at least one of these is required
 };
 
-extern const BodySpec kSizeBody, kBreakerBody, kDrainBody, kRevertBody, kReloadBody, kSwitchBody;
+extern const BodySpec kSizeBody, kBreakerBody, kDrainBody, kRevertBody, kReloadBody, kSwitchBody, kFaultBody;
 extern const BodySpec kBatchBody, kConfigBody;  // without fields: their handlers read them
 
 // An error for each unknown field, with a similar name if there is one.

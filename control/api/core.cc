@@ -65,6 +65,7 @@ ServerOptions options_of(const ControlConfig& c, ServerOptions o) {
   o.request_timeout = std::chrono::duration_cast<milliseconds>(c.request_timeout);
   o.write_timeout = std::chrono::duration_cast<milliseconds>(c.write_timeout);
   o.history_bulkheads = c.history_bulkheads;
+  o.allow_faults = c.allow_faults;
   o.from_file = true;
   return o;
 }
@@ -74,7 +75,7 @@ Core::Core(Registry& what, LiveConfig* file, ServerOptions how)
       registry(what),
       options(completed(live, std::move(how))),
       journal(options.audit_file, options.on_event),
-      operations(live),
+      operations(live, options.allow_faults),
       observer(live, operations, journal, options),
       metrics({.top_tenants = options.top_tenants}),
       subscription_(live.subscribe([this](const ConfigEvent& event) { report(event); })) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
+#include <limits>
 
 #include "base/text.h"
 #include "config/settings.h"
@@ -23,6 +24,7 @@ json::array override_fields() {
   }
   fields.push_back("breaker");
   fields.push_back("drain");
+  fields.push_back("fault");
   return fields;
 }
 
@@ -68,8 +70,30 @@ json::object parameter_schema(std::string_view name) {
   if (name == "seconds") return whole(1, 3600);
   if (name == "step") return whole(1, 60);
   if (name == "newest") return whole(1, 1000);
-  if (name == "since") return {{"type", "integer"}, {"minimum", 0}};
+  if (name == "since")
+    return {{"type", "integer"}, {"minimum", 0}, {"maximum", std::numeric_limits<std::uint64_t>::max()}};
   return {{"type", "string"}};
+}
+
+// An element of a batch is a PUT or a DELETE of one resource, with the body of that route.
+json::object batch_items() {
+  json::array any;
+  for (const Route& route : routes()) {
+    if (!route.path.ends_with("/{name}") || !route.body || route.path.starts_with("/v1/switches")) continue;
+    const std::string path(route.path.substr(0, route.path.rfind('/') + 1));
+    json::array required{"method", "path"};
+    if (!route.body_optional) required.push_back("body");
+    any.push_back(
+        json::object{{"type", "object"},
+                     {"additionalProperties", false},
+                     {"required", std::move(required)},
+                     {"properties",
+                      {{"method", {{"const", route.method}}},
+                       {"path", {{"type", "string"}, {"pattern", '^' + path + "[A-Za-z0-9_.%-]+$"}}},
+                       {"body", reference(route.body->name)},
+                       {"if_match", {{"type", "string"}}}}}});
+  }
+  return {{"oneOf", std::move(any)}};
 }
 
 json::object operation_of(const Route& route) {
@@ -112,8 +136,9 @@ json::object openapi(const Core& core) {
   json::object schemas = json::parse({kResponseSchemas.data(), kResponseSchemas.size()}).as_object();
   schemas["Override"].at("properties").as_object()["field"] = json::object{{"enum", override_fields()}};
   for (const BodySpec* body :
-       {&kSizeBody, &kBreakerBody, &kDrainBody, &kRevertBody, &kReloadBody, &kSwitchBody})
+       {&kSizeBody, &kBreakerBody, &kDrainBody, &kRevertBody, &kReloadBody, &kSwitchBody, &kFaultBody})
     schemas[body->name] = schema_of(*body);
+  schemas["Batch"].at("properties").at("operations").as_object()["items"] = batch_items();
   return {
       {"openapi", "3.1.0"},
       {"info",

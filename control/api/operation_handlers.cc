@@ -15,7 +15,8 @@ struct KindRow {
 };
 const KindRow kKinds[] = {{"overrides", OperationKind::size, kSizeBody, "override", "revert"},
                           {"breakers", OperationKind::breaker, kBreakerBody, "override", "revert"},
-                          {"drains", OperationKind::drain, kDrainBody, "drain", "resume"}};
+                          {"drains", OperationKind::drain, kDrainBody, "drain", "resume"},
+                          {"faults", OperationKind::fault, kFaultBody, "fault", "revert"}};
 
 const KindRow& row_of(const Request& r) {
   return *std::ranges::find(kKinds, std::string_view(r.segments[1]), &KindRow::segment);
@@ -31,7 +32,9 @@ Operation operation_of(const Request& r, bool set, const Body& body) {
           .ttl = body.ttl,
           .reason = body.reason,
           .actor = r.caller.actor,
-          .budgets = body.budgets};
+          .budgets = body.budgets,
+          .latency = body.latency,
+          .error = body.error};
 }
 
 json::object change_json(Core& core, const Operation& operation, const Change& change, bool dry) {

@@ -258,6 +258,62 @@ TEST(Operations, ABreakerCanBeForcedAndABulkheadDrained) {
             409);  // the limiter's business
 }
 
+TEST(Operations, AFaultIsInjectedOnlyWhereItIsAllowedAndEndsByItself) {
+  const std::string body = R"({"latency": "2s", "error": 1, "ttl": "1m", "reason": "drill"})";
+  {
+    World w;
+    const Reply off = w.put("/v1/faults/db", body);
+    EXPECT_EQ(off.status, 409) << off.body;
+    EXPECT_NE(off.body.find("control.allow_faults: true"), std::string::npos) << off.body;
+    EXPECT_FALSE(w["db"].fault());
+    EXPECT_FALSE(w.get("/v1/faults/db").json().at("allowed").as_bool());
+  }
+  World w;
+  w.options.allow_faults = true;
+  EXPECT_EQ(w.ask({.method = "PUT", .path = "/v1/faults/db", .body = body, .token = "v"}).status, 403);
+  const Reply planned = w.put("/v1/faults/db?dry_run=true", body);
+  EXPECT_EQ(planned.json().at("text").as_string(), "fault: latency 2 s, error 100 % for 1 m: drill");
+  EXPECT_FALSE(w["db"].fault());
+  ASSERT_EQ(w.put("/v1/faults/db", body).status, 200);
+  ASSERT_TRUE(w["db"].fault());
+  EXPECT_EQ(w["db"].fault()->latency, 2s);
+  EXPECT_EQ(w["db"].try_acquire().error().reason, Reason::injected_fault);
+  const json::value shown = w.get("/v1/bulkheads/db").json().at("overrides").as_array().at(0);
+  EXPECT_EQ(shown.at("field").as_string(), "fault");
+  EXPECT_EQ(shown.at("to").as_string(), "latency 2 s, error 100 %");
+  const std::string audit = w.get("/v1/audit").body;
+  EXPECT_NE(audit.find("fault: latency 2 s, error 100 % for 1 m: drill"), std::string::npos) << audit;
+
+  w.clock.advance(1min);
+  EXPECT_TRUE(w["db"].try_acquire()) << "without the server, too";
+  EXPECT_EQ(w.get("/v1/faults/db").json().at("overrides").as_array().size(), 0U);
+  EXPECT_NE(w.get("/v1/audit").body.find("fault ends, its time is over"), std::string::npos);
+
+  ASSERT_EQ(w.put("/v1/faults/db", body).status, 200);
+  EXPECT_EQ(w.ask({.method = "DELETE", .path = "/v1/faults/db", .token = "o"}).status, 200);
+  EXPECT_FALSE(w["db"].fault());
+  ASSERT_EQ(w.put("/v1/faults/db", body).status, 200);
+  w.server.reset();
+  EXPECT_FALSE(w["db"].fault()) << "it ends with the server";
+}
+
+TEST(Operations, AFaultNeedsAnEndAndSomethingToDo) {
+  World w;
+  w.options.allow_faults = true;
+  const auto said = [&](const std::string& fields) {
+    const Reply reply = w.put("/v1/faults/db", '{' + fields + R"(, "reason": "r"})");
+    return std::to_string(reply.status) + ' ' + reply.body;
+  };
+  EXPECT_NE(said(R"("latency": 1)").find("422"), std::string::npos);
+  EXPECT_NE(said(R"("latency": 1)").find("/ttl"), std::string::npos);
+  EXPECT_NE(said(R"("latency": 1, "ttl": "2h")").find("is not a duration from 1s to 1h"), std::string::npos);
+  EXPECT_NE(said(R"("latency": "2m", "ttl": 60)").find("is not a duration from 0 to 1m"), std::string::npos);
+  EXPECT_NE(said(R"("error": 10, "ttl": 60)").find("10 % is 0.1"), std::string::npos);
+  EXPECT_NE(said(R"("ttl": 60)").find("is missing, and so is error"), std::string::npos);
+  EXPECT_NE(said(R"("error": 0, "ttl": 60)").find("409"), std::string::npos);
+  EXPECT_FALSE(w["db"].fault());
+}
+
 TEST(Operations, ADryRunTellsTheEffectAndDoesNothing) {
   World w;
   std::vector<Result<Call>> running;

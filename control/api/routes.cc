@@ -79,7 +79,8 @@ std::vector<Route> make_routes() {
   for (const auto& [path, schema, about, body, can_conflict] :
        {Operable{"/v1/overrides/{name}", "SizeResource", "Override max_concurrent or max_queue for a while", &kSizeBody, true},
         Operable{"/v1/breakers/{name}", "BreakerResource", "Force the breaker open or closed for a while", &kBreakerBody, true},
-        Operable{"/v1/drains/{name}", "DrainResource", "Reject new calls for a while", &kDrainBody, false}}) {
+        Operable{"/v1/drains/{name}", "DrainResource", "Reject new calls for a while", &kDrainBody, false},
+        Operable{"/v1/faults/{name}", "FaultResource", "Inject latency and errors for a while, to rehearse an incident", &kFaultBody, true}}) {
     const std::vector<Answer> changed{{200, "Changed", "done; with dry_run, what would be done"},
                                 {412, schema, "If-Match does not match; the body is the current state"}};
     table.push_back({"GET", path, viewer, worker, get_operation, about, {{200, schema, "the current state"}}, {}, nullptr, false, true});

@@ -30,7 +30,7 @@ json::value value_json(std::string_view text) {
 }
 
 std::string_view field_of(OperationKind kind) noexcept {
-  return kind == OperationKind::breaker ? "breaker" : "drain";
+  return kind == OperationKind::breaker ? "breaker" : kind == OperationKind::drain ? "drain" : "fault";
 }
 
 // "budgets.tokens.max": /budgets/tokens
@@ -44,6 +44,7 @@ std::string pointer_of(std::string_view setting) {
 OperationKind kind_of(std::string_view field) noexcept {
   return field == "breaker" ? OperationKind::breaker
          : field == "drain" ? OperationKind::drain
+         : field == "fault" ? OperationKind::fault
                             : OperationKind::size;
 }
 
@@ -87,14 +88,18 @@ std::optional<std::uint32_t> Operations::replaced(std::string_view name, std::st
 }
 
 void Operations::restore(OperationKind kind, const Forced& forced) {
-  if (kind == OperationKind::drain)
+  if (kind == OperationKind::fault)
+    forced.bulkhead->end_fault();
+  else if (kind == OperationKind::drain)
     forced.bulkhead->set_draining(forced.base_draining);
   else if (Breaker* const breaker = forced.bulkhead->breaker())
     breaker->set_mode(forced.base_mode);
 }
 
 void Operations::enforce(OperationKind kind, const Forced& forced) {
-  if (kind == OperationKind::drain)
+  if (kind == OperationKind::fault)
+    forced.bulkhead->inject({.latency = forced.latency, .error = forced.error, .until = forced.expires});
+  else if (kind == OperationKind::drain)
     forced.bulkhead->set_draining(true);
   else if (Breaker* const breaker = forced.bulkhead->breaker();
            breaker && mode_of(*forced.bulkhead) != forced.mode)
@@ -111,6 +116,8 @@ Operations::Forced Operations::forced_by(const Operation& operation,
           .reason = operation.reason,
           .since = clock_.now(),
           .expires = clock_.now() + operation.ttl,
+          .latency = operation.latency,
+          .error = operation.error,
           .bulkhead = bulkhead};
 }
 
@@ -274,6 +281,8 @@ json::array Operations::of(std::string_view name) const {
     add(*breaker, "breaker", json::string(to_string(breaker->base_mode)),
         json::string(to_string(breaker->mode)));
   if (const auto drain = forced(name, OperationKind::drain)) add(*drain, "drain", drain->base_draining, true);
+  if (const auto fault = forced(name, OperationKind::fault))
+    add(*fault, "fault", "none", json::string(fault_text(fault->latency, fault->error)));
   return list;
 }
 
@@ -299,6 +308,7 @@ json::object Operations::resource(std::string_view name, OperationKind kind) con
     o["in_flight"] = gate.in_flight;
     o["waiting"] = gate.waiting;
   }
+  if (kind == OperationKind::fault) o["allowed"] = faults_;
   json::array fields;
   for (json::value& field : of(name))
     if (kind_of(field.as_object().at("field").as_string()) == kind) fields.push_back(std::move(field));

@@ -1,7 +1,7 @@
-// operations.h - the temporary changes that operators make: overrides of settings, forced breakers and drains.
+// operations.h - the temporary changes that operators make: overrides of settings, forced breakers, drains and faults.
 //
 // LiveConfig owns the overrides of settings; this class requests, describes and ends them. It owns what is not a setting: a
-// forced breaker and a drain, at most one of each per bulkhead. Each remembers the state that it replaced and restores it
+// forced breaker, a drain and a fault, at most one of each per bulkhead. Each remembers the state that it replaced and restores it
 // when it is ended, when its time is over, and when this object is destroyed. Each holds a handle of the bulkhead, so that
 // a tenant is not retired meanwhile; when the bulkhead is removed, it ends.
 //
@@ -32,7 +32,7 @@ std::string revision_of(const ConfigStatus& status);  // of the file in force
 
 std::string budget_setting(std::string_view budget);  // "budgets.tokens.max"
 
-enum class OperationKind : std::uint8_t { size, breaker, drain };
+enum class OperationKind : std::uint8_t { size, breaker, drain, fault };
 
 // What an operator asks for.
 struct Operation {
@@ -44,6 +44,8 @@ struct Operation {
   std::chrono::nanoseconds ttl{};
   std::string reason{}, actor{};
   std::map<std::string, std::uint32_t> budgets{};  // max, by name
+  std::chrono::nanoseconds latency{};              // of a fault
+  double error = 0;
 };
 
 // What an operation does or would do.
@@ -54,9 +56,12 @@ struct Change {
   bool nothing = false;
 };
 
+std::string fault_text(std::chrono::nanoseconds latency, double error);  // "latency 2s, error 10 %"
+
 class Operations {
  public:
-  explicit Operations(LiveConfig& live) : live_(live), registry_(live.registry()), clock_(live.clock()) {}
+  explicit Operations(LiveConfig& live, bool faults = false)  // faults: they are allowed
+      : live_(live), registry_(live.registry()), clock_(live.clock()), faults_(faults) {}
   ~Operations();
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
@@ -85,12 +90,14 @@ class Operations {
   std::vector<std::string> names() const;  // of the bulkheads that have overrides
 
  private:
-  // A forced breaker or a drain in force.
+  // A forced breaker, a drain or a fault in force.
   struct Forced {
     BreakerMode mode{}, base_mode{};
     bool base_draining = false;
     std::string actor{}, reason{};
     TimePoint since{}, expires{};
+    std::chrono::nanoseconds latency{};
+    double error = 0;
     std::shared_ptr<Bulkhead> bulkhead{};
   };
   using Key = std::pair<std::string, OperationKind>;
@@ -102,6 +109,7 @@ class Operations {
   void plan_size(Change& change, const Operation& operation, Bulkhead& bulkhead) const;
   // `now`: the one in force, or null; never null when it is ended.
   static void plan_breaker(Change& change, const Operation& operation, Bulkhead& bulkhead, const Forced* now);
+  void plan_fault(Change& change, const Operation& operation, Bulkhead& bulkhead) const;
   void plan_drain(Change& change, const Operation& operation, Bulkhead& bulkhead, const Forced* now) const;
   std::map<Key, Forced> all_forced() const;
   Forced forced_by(const Operation& operation, const std::shared_ptr<Bulkhead>& bulkhead,
@@ -113,6 +121,7 @@ class Operations {
   LiveConfig& live_;
   Registry& registry_;
   Clock& clock_;
+  const bool faults_;
   // Invariants: under mutex_. What an entry says is in force, except between a reload and the reconcile() after it.
   mutable detail::StdMutex mutex_;
   std::map<Key, Forced> forced_ BULKHEAD_GUARDED_BY(mutex_);

@@ -1,5 +1,6 @@
 // What an operation would do, in numbers, before it is done.
 #include <algorithm>
+#include <cstdio>
 
 #include "config/values.h"
 #include "operations.h"
@@ -55,14 +56,29 @@ std::string budget_effect(const BudgetSnapshot& now, std::uint32_t to) {
   return what + ", " + calls(now.waiting, "waiting");
 }
 
+json::object fault_state(const std::optional<Fault>& fault) {
+  return {{"latency", fault ? std::chrono::duration<double>(fault->latency).count() : 0.0},
+          {"error", fault ? fault->error : 0.0}};
+}
+
 Problem conflict(std::string detail) { return {kConflict, std::move(detail)}; }
 
 }  // namespace
+
+std::string fault_text(std::chrono::nanoseconds latency, double error) {
+  std::string text;
+  if (latency > std::chrono::nanoseconds(0)) text = "latency " + duration_text(latency);
+  if (error <= 0) return text;
+  char percent[32];
+  std::snprintf(percent, sizeof percent, "error %.4g %%", 100 * error);
+  return text + (text.empty() ? "" : ", ") + percent;
+}
 
 json::object Operations::state_of(OperationKind kind, Bulkhead& bulkhead) {
   const BulkheadSnapshot s = bulkhead.snapshot();
   if (kind == OperationKind::size) return sizes(s.gate.max_concurrent, s.gate.max_queue, s.budgets);
   if (kind == OperationKind::drain) return {{"draining", s.draining}};
+  if (kind == OperationKind::fault) return fault_state(bulkhead.fault());
   if (!s.breaker) return {{"mode", nullptr}, {"state", nullptr}};
   return {{"mode", to_string(s.breaker->mode)}, {"state", to_string(s.breaker->state)}};
 }
@@ -138,6 +154,32 @@ void Operations::plan_breaker(Change& change, const Operation& operation, Bulkhe
     change.effects.push_back("closed, with an empty window: the next calls decide");
 }
 
+void Operations::plan_fault(Change& change, const Operation& operation, Bulkhead& bulkhead) const {
+  if (!operation.set) {
+    change.after = fault_state(std::nullopt);
+    change.text = "fault ends";
+    change.effects.push_back("calls are made as they are; those that are delayed finish their latency");
+    return;
+  }
+  const BulkheadOptions o = bulkhead.options();
+  if (!faults_)
+    throw conflict(
+        "faults are not allowed in this process: set control.allow_faults: true in its file and restart it");
+  if (!o.enabled || o.shadow)
+    throw conflict('"' + operation.name + "\" is " + (o.enabled ? "in shadow mode" : "switched off") +
+                   ": a fault would have no effect");
+  if (operation.latency == std::chrono::nanoseconds(0) && operation.error == 0)
+    throw conflict("latency and error are both 0: give one of them, or end the fault with DELETE");
+  change.after = fault_state(Fault{.latency = operation.latency, .error = operation.error});
+  change.text = "fault: " + fault_text(operation.latency, operation.error);
+  if (operation.latency > std::chrono::nanoseconds(0))
+    change.effects.push_back("each new call holds its place for " + duration_text(operation.latency) +
+                             " before it runs");
+  if (operation.error > 0)
+    change.effects.push_back(fault_text({}, operation.error).substr(6) +
+                             " of the new calls fail instead of running (injected_fault)");
+}
+
 void Operations::plan_drain(Change& change, const Operation& operation, Bulkhead& bulkhead,
                             const Forced* now) const {
   const Snapshot gate = gate_of(bulkhead);
@@ -171,6 +213,8 @@ Change Operations::plan(const Operation& operation) const {
     plan_size(change, operation, *bulkhead);
   else if (operation.kind == OperationKind::breaker)
     plan_breaker(change, operation, *bulkhead, now ? &*now : nullptr);
+  else if (operation.kind == OperationKind::fault)
+    plan_fault(change, operation, *bulkhead);
   else
     plan_drain(change, operation, *bulkhead, now ? &*now : nullptr);
   if (operation.set) change.text += " for " + duration_text(operation.ttl);

@@ -31,6 +31,7 @@ constexpr SymptomRow kSymptoms[] = {
     {"reserve", "calls wait although units are free", "the free units are reserved for critical calls (critical_reserve), or the next call costs more than is free", "bulkhead status NAME"},
     {"rejecting", "calls are rejected although the bulkhead is not full", "bursts, or callers whose deadline is too short", "bulkhead status NAME"},
     {"failing", "at least a fifth of the calls fail", "the dependency fails", "bulkhead status NAME"},
+    {"fault-injected", "an operator injects latency or errors, and the bulkhead copes", "a rehearsal; it ends by itself", "bulkhead fault NAME --end"},
     {"switched-off", "the bulkhead is switched off and protects nothing", "enabled is false", "bulkhead status NAME"},
     {"shadow-only", "a bulkhead in shadow mode would have rejected calls", "it only observes; its limit would be reached", "bulkhead status NAME"},
     {"out-of-sync", "the file and the process differ: a setting needs a restart", "a setting of the file changes only with a restart", "bulkhead diff"},
@@ -121,25 +122,39 @@ std::string_view symptom_of(const SeenBulkhead& b) {
   if (b.waiting > 0 && b.in_flight < b.max_concurrent && trouble) return "reserve";
   if (b.rejecting) return "rejecting";
   if (b.calls > 0 && b.ended > 0 && b.failed >= kFailingShare * b.ended) return "failing";
+  if (!b.fault.empty()) return "fault-injected";
   if (!b.enabled) return "switched-off";
   if (b.shadow && b.would_reject > 0) return "shadow-only";
   return "";
 }
 
 Severity severity_of(const SeenBulkhead& b, std::string_view symptom, double share) {
-  if (symptom == "shadow-only" || symptom == "switched-off") return Severity::note;
+  if (symptom == "shadow-only" || symptom == "switched-off" || symptom == "fault-injected")
+    return Severity::note;
   if (symptom == "drained" && !b.critical) return Severity::note;
   const bool bad = share >= (b.critical ? kCriticalShare : kWarningShare);
   return bad ? Severity::critical : Severity::warning;
 }
 
+// " by ann (upgrade), ends in 5 min": of what an operator did
+std::string author_text(const SeenBulkhead& b, WallTime now) {
+  std::string text;
+  if (!b.by.empty()) text += " by " + b.by;
+  if (!b.why.empty()) text += " (" + b.why + ')';
+  if (b.until > now) text += ", ends in " + span_text(seconds_between(now, b.until));
+  return text;
+}
+
+std::string fault_text(const SeenBulkhead& b, WallTime now) {
+  return " an injected fault (" + b.fault + ')' + author_text(b, now);
+}
+
 std::string headline(const SeenBulkhead& b, std::string_view symptom, double share, WallTime now) {
   std::string text = b.name;
+  if (symptom == "fault-injected") return text + " has" + fault_text(b, now);
   if (symptom == "drained" || (symptom == "breaker-open" && b.breaker_forced)) {
     text += symptom == "drained" ? " is drained" : "'s breaker is forced open";
-    if (!b.by.empty()) text += " by " + b.by;
-    if (!b.why.empty()) text += " (" + b.why + ')';
-    if (b.until > now) text += ", ends in " + span_text(seconds_between(now, b.until));
+    text += author_text(b, now);
     if (share > 0) text += "; rejects " + percent(share);
     return text;
   }
@@ -191,6 +206,7 @@ std::string next_command(const SeenBulkhead& b, const SymptomRow& row) {
   if (row.name == "slow-dependency" && !b.has_breaker)
     next = "bulkhead set NAME --max-queue 0 --for 10m --reason \"slow dependency\"";
   if (row.name == "breaker-open" && b.breaker_forced) next = "bulkhead breaker auto NAME";
+  if (!b.fault.empty() && row.name != "drained") next = "bulkhead fault NAME --end";
   replace(next, "BORROWER", quoted(b.borrower));
   replace(next, "NAME", quoted(b.name));
   replace(next, "--max-concurrent N",
@@ -198,7 +214,7 @@ std::string next_command(const SeenBulkhead& b, const SymptomRow& row) {
   return next;
 }
 
-std::string likely_cause(const SeenBulkhead& b, const SymptomRow& row) {
+std::string likely_cause(const SeenBulkhead& b, const SymptomRow& row, WallTime now) {
   std::string text(row.likely);
   if (row.name == "slow-dependency")
     text += b.p50 < 0
@@ -209,6 +225,8 @@ std::string likely_cause(const SeenBulkhead& b, const SymptomRow& row) {
                   needed_units(b));
   if (row.name == "lender-starved") text = b.borrower + " holds borrowed units and returns them slowly";
   if (row.name == "fleet-cut-off") text += " (" + b.fleet + ')';
+  if (!b.fault.empty() && !b.draining && row.name != "fault-injected")
+    text = "the rehearsal:" + fault_text(b, now);  // and not what the symptom usually means
   return text;
 }
 
@@ -222,7 +240,7 @@ std::optional<Finding> finding_of(const SeenBulkhead& b, WallTime now) {
                  .since = b.since,
                  .share = share,
                  .what = headline(b, row->name, share, now),
-                 .likely = likely_cause(b, *row),
+                 .likely = likely_cause(b, *row, now),
                  .next = next_command(b, *row)};
 }
 
@@ -314,9 +332,10 @@ Verdict judge(const Seen& seen) {
                    print("%zu setting%s of the file need%s a restart", seen.needs_restart,
                          seen.needs_restart == 1 ? "" : "s", seen.needs_restart == 1 ? "s" : ""),
                    {}, seen.now));
-  // A drain or a forced breaker has a finding of its own.
+  // A drain, a fault or a forced breaker has a finding of its own.
   std::size_t explained = 0;
-  for (const SeenBulkhead& b : seen.bulkheads) explained += b.draining || b.breaker_forced;
+  for (const SeenBulkhead& b : seen.bulkheads)
+    explained += b.draining || b.breaker_forced || !b.fault.empty();
   if (seen.overrides > explained)
     v.findings.push_back(of_process("overridden", "", Severity::note,
                                     print("%zu setting%s overridden", seen.overrides - explained,

@@ -50,7 +50,8 @@ struct SeenBulkhead {
   std::uint32_t guaranteed = 0;  // units of its group
   std::string borrower{};        // the member of the group that holds most of its units
   std::string fleet{};           // not empty: why the store of the fleet cannot be reached
-  std::string by{}, why{};       // of the drain or the forced breaker
+  std::string fault{};           // that an operator has injected: "latency 2s, error 10 %"
+  std::string by{}, why{};       // of the drain, the fault or the forced breaker
   WallTime until{};              // its end
 };
 

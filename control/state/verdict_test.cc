@@ -143,6 +143,25 @@ TEST(Verdict, ADrainSaysByWhomAndForHowLong) {
   EXPECT_EQ(v.severity, Severity::note) << "on purpose";
 }
 
+TEST(Verdict, ARehearsalIsNamedAsTheCauseOfWhatItCauses) {
+  SeenBulkhead b = calm("db");
+  b.fault = "latency 2 s";
+  b.by = "ann";
+  b.why = "drill";
+  b.until = kNow + minutes(1);
+  EXPECT_EQ(found(judge_one(b)), "fault-injected: bulkhead fault db --end");
+  EXPECT_EQ(judge_one(b).findings[0].what,
+            "db has an injected fault (latency 2 s) by ann (drill), ends in 60 s");
+  EXPECT_EQ(judge_one(b).severity, Severity::note);
+  const SeenBulkhead calm_one = b;
+  b = slow("db");
+  b.fault = calm_one.fault, b.by = calm_one.by, b.why = calm_one.why, b.until = calm_one.until;
+  const Verdict v = judge_one(b);
+  EXPECT_EQ(found(v), "slow-dependency: bulkhead fault db --end");
+  EXPECT_EQ(v.findings[0].likely,
+            "the rehearsal: an injected fault (latency 2 s) by ann (drill), ends in 60 s");
+}
+
 TEST(Verdict, AStuckCallIsNamedBeforeTheFullBulkheadItCauses) {
   SeenBulkhead b = full("db");
   b.stuck = true;

@@ -82,6 +82,11 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
   report(row.full.second(is_full, gate.in_flight, now), row.full, "full", entry.name,
          "full: " + use + " in flight, " + std::to_string(gate.waiting) + " waiting", "has free units again");
 
+  const auto& breaker = entry.now.breaker;
+  row.open.second(
+      breaker && (breaker->state != BreakerState::closed || breaker->mode == BreakerMode::forced_open), 1,
+      now);
+
   const double wait = seconds_of(sample.times[0][2]);
   const double bound = entry.configured.max_wait == wait_forever
                            ? kLongWait
@@ -148,10 +153,12 @@ SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::
     for (const auto& other : group.members)
       if (other.name != entry.name && other.borrowed > most) most = other.borrowed, b.borrower = other.name;
   }
-  if (b.draining || b.breaker_forced)
+  if (now.fault) b.fault = fault_text(now.fault->latency, now.fault->error);
+  if (b.draining || b.breaker_forced || now.fault)
     for (const json::value& o : operations_.of(entry.name)) {
       const json::object& fields = o.as_object();
-      if (fields.at("field").as_string() != (b.draining ? "drain" : "breaker")) continue;
+      if (fields.at("field").as_string() != (b.draining ? "drain" : now.fault ? "fault" : "breaker"))
+        continue;
       b.by = fields.at("by").as_string().c_str();
       b.why = fields.at("reason").as_string().c_str();
       b.until =
@@ -193,7 +200,10 @@ SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::
       b.since = episode->since();
       break;
     }
-  if (b.breaker_rejects && entry.bulkhead) b.since = wall_time(now.breaker->since, entry.bulkhead->clock());
+  if (b.breaker_rejects && entry.bulkhead) {
+    b.since = wall_time(now.breaker->since, entry.bulkhead->clock());
+    if (row.open.active()) b.since = std::min(b.since, row.open.since());
+  }
   return b;
 }
 

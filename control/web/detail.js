@@ -2,7 +2,7 @@
 import { $, badge, colour, grid, h, put, segments } from './dom.js';
 import { count, duration, latency, percent, rate, words } from './format.js';
 import { curl, get, pathOf, quote } from './api.js';
-import { describeOverride } from './effects.js';
+import { describeOverride, FORCED } from './effects.js';
 import { chart, stepped } from './charts.js';
 import { PERCENTILES } from './history.js';
 import { eventItem, TONE } from './panels.js';
@@ -166,5 +166,6 @@ export const actionsFor = (b) => [
   b.breaker && b.circuit !== 'forced_closed' && ['closed', 'Force breaker closed…'],
   b.circuit.startsWith('forced') && ['auto', 'Breaker back to automatic…'],
   b.draining ? ['resume', 'Resume…'] : ['drain', 'Drain…'],
-  b.overrides.some((o) => o.field !== 'breaker' && o.field !== 'drain') && ['revert', 'Revert overrides…'],
+  b.overrides.some((o) => o.field === 'fault') && ['endFault', 'End fault…'],
+  b.overrides.some((o) => !FORCED.includes(o.field)) && ['revert', 'Revert overrides…'],
 ].filter(Boolean);

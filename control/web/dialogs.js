@@ -1,6 +1,6 @@
 // Every change goes through a dialog that says in numbers what it will do, asks why, and ends by itself.
 import { $, announce, h, put } from './dom.js';
-import { autoEffect, closedEffect, drainEffect, openEffect, resizeEffect, resumeEffect, revertEffect, until } from './effects.js';
+import { autoEffect, closedEffect, drainEffect, faultEffect, openEffect, resizeEffect, resumeEffect, revertEffect, until } from './effects.js';
 import { change, curl, get, pathOf, token } from './api.js';
 
 const TTLS = [['5 min', 300], ['15 min', 900], ['1 h', 3600]];
@@ -13,6 +13,7 @@ const PLANS = {
   auto: ['Automatic breaker for', 'DELETE', 'breakers', autoEffect, 'Back to automatic'],
   drain: ['Drain', 'PUT', 'drains', drainEffect],
   resume: ['Resume', 'DELETE', 'drains', resumeEffect],
+  endFault: ['End the fault of', 'DELETE', 'faults', faultEffect, 'End the fault'],
   revert: ['Revert', 'DELETE', 'overrides', revertEffect],
 };
 

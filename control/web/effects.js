@@ -33,7 +33,10 @@ export const drainEffect = (b) => [`No new call of ${b.name} is admitted: about 
   b.in_flight || b.waiting ? `${running(b.in_flight)} ${plural(b.waiting, 'waiting call')} stay in the queue.` : 'No call runs or waits: it is idle at once.'];
 export const resumeEffect = (b) => [`New calls of ${b.name} are admitted again, up to ${b.max_concurrent} at once.`];
 
-export const revertEffect = (b) => b.overrides.map(({ field, from, to }) => `${words(field)}: ${to ?? '–'} → ${from ?? '–'}.` +
+export const faultEffect = (b) => [`The calls of ${b.name} are made as they are again; those that are delayed finish their latency.`];
+
+export const FORCED = ['breaker', 'drain', 'fault']; // not settings
+export const revertEffect = (b) => b.overrides.filter((o) => !FORCED.includes(o.field)).map(({ field, from, to }) => `${words(field)}: ${to ?? '–'} → ${from ?? '–'}.` +
   (field === 'max_concurrent' && b.in_flight > from ? ` ${running(b.in_flight - from, ' above it')}` : ''));
 
 export const until = (ttl, now) => `Ends by itself at ${clock(now + ttl)}, in ${duration(ttl)}.`;

@@ -5,17 +5,16 @@
 import { $, announce, colour, grid, h, place, put } from './dom.js';
 import { clock, count, duration, latency, percent, short, words } from './format.js';
 import { usage } from './wire.js';
-import { ordered } from './table.js';
 
-const AXIS = 22, NOW = 62, REORDER_MS = 10_000, FOLD = 20, SATURATED = 0.95;
+const AXIS = 22, NOW = 62, FOLD = 20, SATURATED = 0.95;
 
 // `onPick(name, time)`: somebody wants to know. `closer(name, step)`: somebody points at it.
 export function makeHeatmap(root, onPick, closer) {
-  let model, ink, cursor, mouse, spoken; // model: {history, bulkheads, now, shown, pinned}; cursor: {row, column}
-  let order = [], orderedAt = -Infinity, tall, label, plot, view, unfolded = false;
+  let model, ink, cursor, mouse, spoken; // model: {history, bulkheads, order, now, shown, pinned}; cursor: {row, column}
+  let order = [], stale = true, tall, label, plot, view, unfolded = false;
   $('heat-more').onclick = () => {
     unfolded = !unfolded;
-    orderedAt = -Infinity;
+    stale = true;
     update(model);
   };
   const canvas = h('canvas', { onpointermove: (e) => point(at(e), e), onpointerleave: () => point(), onclick: (e) => pick(at(e)) }), axis = h('canvas');
@@ -34,8 +33,7 @@ export function makeHeatmap(root, onPick, closer) {
   function update(next) {
     const before = model;
     model = next;
-    if (performance.now() - orderedAt > REORDER_MS || next.bulkheads.length !== before?.bulkheads.length || next.shown !== before?.shown ||
-        next.history !== before.history) reorder();
+    if (stale || next.order !== before?.order || next.shown !== before.shown || next.history !== before.history) reorder();
     else order = order.map((old) => next.bulkheads.find((b) => b.name === old.name)).filter(Boolean);
     draw();
     if (cursor) tell();
@@ -43,9 +41,9 @@ export function makeHeatmap(root, onPick, closer) {
 
   function reorder() {
     const { history, bulkheads, now, shown } = model, before = order[cursor?.row]?.name;
-    orderedAt = performance.now();
+    stale = false;
     const sums = new Map(bulkheads.map((b) => [b, history.summary(b.name, now, shown)]));
-    order = ordered(bulkheads, { key: 'health' });
+    order = [...bulkheads].sort((a, b) => model.order.get(a.name) - model.order.get(b.name));
     $('heat-fold').hidden = order.length <= FOLD;
     put($('heat-more'), unfolded ? `Show ${FOLD} rows` : `Show all ${order.length} rows`);
     if (!unfolded) order = order.slice(0, FOLD);
@@ -206,7 +204,7 @@ export function makeHeatmap(root, onPick, closer) {
   }
 
   // anew(): the history has more buckets than before.
-  return { update, readPalette, anew() { orderedAt = -Infinity; }, tellAgain: () => tell(spoken) };
+  return { update, readPalette, anew() { stale = true; }, tellAgain: () => tell(spoken) };
 }
 
 // An empty canvas that is sharp on every screen.

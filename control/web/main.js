@@ -8,7 +8,7 @@ import { makeHistory } from './history.js';
 import { makeStream } from './stream.js';
 import { log, panels } from './panels.js';
 import { actionsFor, makeDetail, NEEDS } from './detail.js';
-import { makeTable } from './table.js';
+import { makeTable, ordered } from './table.js';
 import { makeTiles } from './tiles.js';
 import { makeHeatmap } from './heatmap.js';
 import { ask, askReload, askToken } from './dialogs.js';
@@ -16,7 +16,7 @@ import { ask, askReload, askToken } from './dialogs.js';
 // buckets of how many seconds, and how many of them
 const RANGES = { '1m': [1, 60], '5m': [1, 300], '15m': [3, 300], '1h': [12, 300] };
 const THEMES = ['auto', 'dark', 'light'];
-const STALE_MS = 3000, FROZEN_MS = 10_000, LOG = 500;
+const STALE_MS = 3000, FROZEN_MS = 10_000, REORDER_MS = 10_000, LOG = 500;
 
 const page = {
   latest: null, // newest view
@@ -30,6 +30,17 @@ const named = (name) => page.latest?.bulkheads.find((b) => b.name === name);
 
 const histories = {}; // by step, of the ranges shown so far
 const historyOf = (step) => (histories[step] ??= makeHistory(step));
+
+// The place of each bulkhead, unhealthy ones first, for heatmap and table alike. Kept for ten seconds: rows that jump cannot be read.
+let ranks = new Map(), rankedAt = -Infinity;
+function ranked(bulkheads) {
+  const same = ranks.size === bulkheads.length && bulkheads.every((b) => ranks.has(b.name));
+  if (!same || performance.now() - rankedAt > REORDER_MS) {
+    ranks = new Map(ordered(bulkheads, { key: 'health' }).map((b, i) => [b.name, i]));
+    rankedAt = performance.now();
+  }
+  return ranks;
+}
 
 const tiles = makeTiles($('tiles'), (column) => {
   table.showAll();
@@ -82,9 +93,10 @@ function render() {
   verdict(view.verdict);
   banners();
   tiles.update(bulkheads);
-  heat.update({ history: historyOf(step), bulkheads, now: view.time - 1, shown, pinned: page.pinned });
+  const order = ranked(bulkheads);
+  heat.update({ history: historyOf(step), bulkheads, order, now: view.time - 1, shown, pinned: page.pinned });
   put($('heat-sub'), `the last ${duration(shown * step)}${shown < most ? ', all there is' : ''}; average of each ${step === 1 ? 'second' : `${step} s`}`);
-  table.update({ bulkheads, now: view.time, selected: detail.shown() });
+  table.update({ bulkheads, order, now: view.time, selected: detail.shown() });
   detail.update(view, page.log);
   $('switches').hidden = !view.switches.length;
   put($('switches'), view.switches.map(({ name, title, on }) => h('button', { 'aria-pressed': String(on), disabled: !session.writable,
@@ -124,7 +136,7 @@ function banners() {
   const banner = (tone, title, text, verb, onclick, key = '') => h('div.banner', { 'data-tone': tone, 'data-name': title + key },
     h('div.grow', h('strong', title), ' ', h('span', text)), verb && h('button', { 'aria-label': `${verb}: ${title}`, onclick }, verb));
   const touched = bulkheads.flatMap((b) => [...b.overrides, ...(b.draining && !b.overrides.some((o) => o.field === 'drain') ? [{ field: 'drain' }] : [])].map((o) => {
-    const drain = o.field === 'drain', undo = drain ? 'resume' : o.field === 'breaker' ? 'auto' : 'revert';
+    const drain = o.field === 'drain', undo = { drain: 'resume', breaker: 'auto', fault: 'endFault' }[o.field] ?? 'revert';
     return banner('warn', b.name, `${drain ? describeDrain(b, o, time) : describeOverride(o, time)}${o.reason ? ` – “${o.reason}”` : ''}`,
       session.writable && (drain ? 'Resume' : 'Revert'), () => act(undo, b.name), o.field);
   }));

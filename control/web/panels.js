@@ -55,7 +55,7 @@ function matrix(g) {
 
 // Of a breaker, and of an event.
 export const TONE = { open: 'bad', forced_open: 'bad', half_open: 'warn', forced_closed: 'bad', closed: 'ok', metrics_only: 'warn', disabled: 'warn',
-                      breaker: 'warn', reload_failed: 'bad', drain: 'warn', override: 'over', revert: 'over', expired: 'over',
+                      breaker: 'warn', reload_failed: 'bad', drain: 'warn', fault: 'over', override: 'over', revert: 'over', expired: 'over',
                       rejecting: 'bad', full: 'warn', waiting: 'warn', stuck: 'bad', pool_down: 'bad', recovered: 'ok' };
 
 const item = (e, tone, kind, about, text, who) => h('li', h('time', clock(e.time)), h('span', h('span.chip', { 'data-tone': tone }, kind)),

@@ -42,7 +42,7 @@ export const matches = (b, { text, unhealthy }) => !(unhealthy && b.health === '
 
 // onOpen(name), onMenu(name, button)
 export function makeTable(root, onOpen, onMenu, historyOf) {
-  let sort = { key: 'health' }, names = [], model; // model: {bulkheads, now, selected}
+  let sort = { key: 'health' }, names = [], model; // model: {bulkheads, order, now, selected}
   const body = h('tbody'), headers = COLUMNS.map(([key, label]) => h('th', { scope: 'col', class: `c-${key}${NUMBERS.includes(key) ? ' num' : ''}` },
     h('button', { onclick: () => sortBy(key) }, label)));
   root.append(h('caption.vh', 'Bulkheads, one row each'), h('thead', h('tr', headers, h('th.c-more', { scope: 'col' }, h('span.vh', 'Actions')))), body);
@@ -65,7 +65,8 @@ export function makeTable(root, onOpen, onMenu, historyOf) {
     model = next;
     COLUMNS.forEach(([key], i) => setAttr(headers[i], 'aria-sort', sort.key === key && (sort.up ? 'ascending' : 'descending')));
     const all = model.bulkheads, filter = { text: $('filter').value, unhealthy: $('only-unhealthy').checked };
-    const shown = ordered(all.filter((b) => matches(b, filter)), sort), place = new Map(names.map((name, i) => [name, i]));
+    const found = all.filter((b) => matches(b, filter)), { order } = model;
+    const shown = sort.key === 'health' ? found.sort((a, b) => order.get(a.name) - order.get(b.name)) : ordered(found, sort), place = new Map(names.map((name, i) => [name, i]));
     if (!asked && (body.matches(':hover') || body.contains(document.activeElement))) {
       shown.sort((a, b) => (place.get(a.name) ?? 1e9) - (place.get(b.name) ?? 1e9));
     }

@@ -47,6 +47,7 @@
 #include "bulkhead/breaker.h"
 #include "bulkhead/budget.h"
 #include "bulkhead/detail/lazy.h"
+#include "bulkhead/fault.h"
 #include "bulkhead/gate.h"
 #include "bulkhead/histogram.h"
 #include "bulkhead/holdback.h"
@@ -71,7 +72,7 @@ struct Cause {
     failed,     // the call threw `exception`, or a judge calls its result a failure
   };
   Kind kind{};
-  Rejection rejection{};           // of rejected and timed_out
+  Rejection rejection{};           // of rejected and timed_out; and of failed with Reason::injected_fault
   std::exception_ptr exception{};  // of failed; null if it returned
 
   std::string message() const;
@@ -186,8 +187,9 @@ struct BulkheadSnapshot {
   std::string_view name;
   Isolation isolation{};
   bool enabled = true, shadow = false;
-  bool draining = false;  // see Bulkhead::set_draining()
-  Snapshot gate;          // counters since reset_statistics(); rejections of every stage
+  bool draining = false;       // see Bulkhead::set_draining()
+  std::optional<Fault> fault;  // in force, see Bulkhead::inject()
+  Snapshot gate;               // counters since reset_statistics(); rejections of every stage
   std::optional<PoolSnapshot> pool;
   std::optional<BreakerSnapshot> breaker;
   std::optional<RateLimiterSnapshot> rate_limit;
@@ -271,8 +273,15 @@ class [[nodiscard]] Call {
   friend struct detail::RunningCallOf;
   // free: needs no place, because the bulkhead is not enabled or in shadow mode. beyond: a free call that would have
   // had no place. pinned: the bulkhead waits for the call although it has no place in a gate of its own.
-  // waited: it had to wait for a budget.
-  enum Flags : std::uint8_t { kFree = 1, kBeyond = 2, kPinned = 4, kBypassed = 8, kWaited = 16 };
+  // waited: it had to wait for a budget. faulty: a fault is in force, and the call has not met it yet.
+  enum Flags : std::uint8_t {
+    kFree = 1,
+    kBeyond = 2,
+    kPinned = 4,
+    kBypassed = 8,
+    kWaited = 16,
+    kFaulty = 32
+  };
   bool free() const noexcept { return flags_ & kFree; }
   bool has_no_place() const noexcept { return path_ && free(); }  // false also once it is finished
 
@@ -387,6 +396,11 @@ class Bulkhead {
   // While on, new calls are rejected with Reason::draining, also in shadow mode and when not enabled; calls in line
   // and in flight continue. Unlike close() it can be undone, and a gate that belongs to somebody else is not closed.
   void set_draining(bool on);
+  // Latency and errors in front of the calls that begin from now on, see fault.h. One fault at a time: a second one
+  // replaces the first. std::invalid_argument naming the setting.
+  void inject(const Fault& fault);
+  void end_fault();
+  std::optional<Fault> fault() const;  // in force
   // No call is in line, in flight, or being finished. A new call may begin at any time.
   bool idle() const noexcept;
 

@@ -104,6 +104,7 @@ struct ControlConfig {
   std::chrono::nanoseconds request_timeout = std::chrono::seconds(10);
   std::chrono::nanoseconds write_timeout = std::chrono::seconds(10);
   std::uint32_t history_bulkheads = 256;
+  bool allow_faults = false;  // operators may inject latency and errors
 };
 
 // As shm::HostOptions of adapters/shm.

@@ -38,12 +38,13 @@ enum class Reason : std::uint8_t {
   budget_limit,  // a budget has too few units left, and the call may not wait or has waited for too long; see budget.h
   holdback,  // saturation is high, and calls of lower priorities are rejected before higher ones are hurt; see holdback.h
   execution_timeout,  // admitted, and ran longer than its execution_timeout or past its deadline
+  injected_fault,     // admitted, and an operator rehearses a failing dependency: see fault.h
 };
 
 inline constexpr std::size_t kPriorities = 3;
-inline constexpr std::size_t kReasons = 14;
+inline constexpr std::size_t kReasons = 15;
 inline constexpr std::size_t kRejectReasons =
-    13;  // without execution_timeout, the last: those calls were admitted
+    13;  // without execution_timeout and injected_fault, the last: those calls were admitted
 
 constexpr std::string_view to_string(Priority priority) noexcept {
   constexpr std::array<std::string_view, kPriorities> kNames{"critical", "normal", "best_effort"};
@@ -53,9 +54,9 @@ constexpr std::string_view to_string(Priority priority) noexcept {
 
 constexpr std::string_view to_string(Reason reason) noexcept {
   constexpr std::array<std::string_view, kReasons> kNames{
-      "concurrency_limit", "queue_limit",  "timeout",      "cancelled",        "shutdown",
-      "evicted",           "deadline",     "breaker_open", "rate_limit",       "tenant_limit",
-      "draining",          "budget_limit", "holdback",     "execution_timeout"};
+      "concurrency_limit", "queue_limit",  "timeout",      "cancelled",         "shutdown",
+      "evicted",           "deadline",     "breaker_open", "rate_limit",        "tenant_limit",
+      "draining",          "budget_limit", "holdback",     "execution_timeout", "injected_fault"};
   const auto i = static_cast<std::size_t>(reason);
   return i < kNames.size() ? kNames[i] : "unknown";
 }

@@ -186,7 +186,7 @@ void BulkheadCore::apply(const BulkheadOptions& o) {
   mode_.store(static_cast<std::uint8_t>((o.enabled ? 0 : kBypassed) | (o.shadow ? kShadow : 0) |
                                         (time_matters ? kTimed : 0) | (o.histograms ? kHistograms : 0) |
                                         (o.holdback ? kHoldback : 0) |
-                                        (mode_.load(std::memory_order_relaxed) & kDraining)),
+                                        (mode_.load(std::memory_order_relaxed) & (kDraining | kFaulty))),
               std::memory_order_relaxed);
   fallback_on_.store(o.fallback_on, std::memory_order_relaxed);
   max_wait_.store(o.max_wait, std::memory_order_relaxed);
@@ -334,6 +334,9 @@ bool Bulkhead::drain(TimePoint until) {
   return drained && gate().drain(until);
 }
 void Bulkhead::set_draining(bool on) { core().set_draining(on); }
+void Bulkhead::inject(const Fault& fault) { core().inject(fault); }
+void Bulkhead::end_fault() { core().end_fault(); }
+std::optional<Fault> Bulkhead::fault() const { return core().fault(); }
 bool Bulkhead::idle() const noexcept { return core().idle(); }
 BulkheadSnapshot Bulkhead::snapshot() const { return core().snapshot(); }
 BulkheadOptions Bulkhead::options() const { return core().options(); }

@@ -31,6 +31,9 @@ struct BulkheadCore final : CallPath {
   void resize(std::uint32_t max_concurrent);
   void resize_queue(std::uint32_t max_queue);
   void set_draining(bool on);
+  void inject(const Fault& fault);
+  void end_fault();
+  std::optional<Fault> fault() const;
   bool idle() const noexcept;
   BulkheadOptions options() const;
   BulkheadSnapshot snapshot() const;
@@ -60,6 +63,11 @@ struct BulkheadCore final : CallPath {
     std::array<std::atomic<std::uint64_t>, kReasons> would_reject{};
     std::atomic<std::uint32_t> beyond{0};
   } counts;
+  struct Faults {                                    // see fault.h; in force while the mode says so
+    std::atomic<std::int64_t> latency{0}, until{0};  // ns
+    std::atomic<std::uint32_t> error{0};             // of a million calls
+    std::atomic<std::uint64_t> calls{0};
+  } faults;
   Snapshot baseline BULKHEAD_GUARDED_BY(mutex);  // the gate's counters at the last reset_statistics()
   std::uint64_t abandoned_before BULKHEAD_GUARDED_BY(mutex) = 0, caller_runs_before
                                                                  BULKHEAD_GUARDED_BY(mutex) = 0;

@@ -52,6 +52,11 @@ Result<Call> CallPath::acquire(const AcquireOptions& options, bool may_wait) noe
   WaitPin waits;
   if (!admit(*call, options, why) || !take_place(*call, options, may_wait, why, waits))
     return Result<Call>(unexpect, *why);
+  if (is_faulty(*call)) [[unlikely]] {
+    const Injected fault = injected(*call, options.deadline);
+    if (may_wait) sleep(fault.until);
+    if (fault.error) return Result<Call>(unexpect, fail(*call));
+  }
   return call;
 }
 
@@ -62,6 +67,11 @@ std::optional<Result<Call>> CallPath::begin_acquire(const AcquireOptions& option
   const auto rejected = [&] { return std::optional<Result<Call>>(std::in_place, unexpect, *why); };
   if (!admit(call, options, why)) return rejected();
   if (call.free()) return answer;
+  if (is_faulty(call)) [[unlikely]] {  // the second step waits for the latency
+    pin(call);
+    begun = std::move(call);
+    return std::nullopt;
+  }
   if (call.budgets_) [[unlikely]] {
     const Place budgets = budgets_at_once(call, true, why);
     if (budgets == Place::rejected) return rejected();
@@ -81,9 +91,11 @@ std::optional<Result<Call>> CallPath::begin_acquire(const AcquireOptions& option
 // In shadow mode a call that a stage would reject skips the later stages, as a rejected call does, and then runs.
 bool CallPath::admit(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept {
   const std::uint8_t mode = mode_.load(std::memory_order_relaxed);
-  if (mode & (kBypassed | kShadow | kDraining | kHoldback)) [[unlikely]] {
+  if (mode & (kBypassed | kShadow | kDraining | kHoldback | kFaulty)) [[unlikely]] {
     if (mode & kDraining) return reject(call, options.priority, Reason::draining, {}, why);
-    if (mode & (kBypassed | kShadow)) {
+    if (!(mode & (kBypassed | kShadow))) {
+      if (mode & kFaulty) call.flags_ = Call::kFaulty;
+    } else {
       call.flags_ = Call::kFree;
       pin(call);
     }
@@ -254,6 +266,8 @@ void CallPath::shadow_place(Call& call, const AcquireOptions& options) noexcept 
 // ---- 4. call ----
 
 void CallPath::run(Call& call, CallBody& body) noexcept {
+  if (is_faulty(call)) [[unlikely]]
+    return run_faulty(call, body);
   CallBody::Attempt attempt(*this, call, body);
   body.run(attempt);
   end(attempt, body);
@@ -418,7 +432,10 @@ void CallPath::conclude_pooled(Call& call, CallBody& body, const PooledTimes& ti
     call.sample_ = times.sample;
     call.rate_ = nullptr;
   }
-  if (!rejection) return conclude(call, body, {.now = now, .took = time_of(times.ended) - began});
+  if (!rejection) {
+    const Ending ending{.now = now, .took = time_of(times.ended) - began};
+    return times.injected_error ? fail(call, body, ending) : conclude(call, body, ending);
+  }
   if (ran && rejection->reason == Reason::execution_timeout)
     return conclude(call, body, {.now = now, .took = now - began, .timed_out = true});
   const Rejection why = *rejection;
@@ -475,7 +492,7 @@ std::chrono::nanoseconds Call::execution_timeout() const noexcept {
 }
 
 std::string Cause::message() const {
-  if (kind != Kind::failed) return rejection.message();
+  if (kind != Kind::failed || rejection.reason == Reason::injected_fault) return rejection.message();
   return exception ? "the call threw" : "the call failed";
 }
 

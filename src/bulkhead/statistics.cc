@@ -33,6 +33,7 @@ BulkheadSnapshot BulkheadCore::snapshot() const {
   s.enabled = options_in_force.enabled;
   s.shadow = options_in_force.shadow;
   s.draining = mode_.load(std::memory_order_relaxed) & kDraining;
+  s.fault = fault();
   s.gate = since(gate_->snapshot(), baseline);
   if (pool_) {
     s.pool = pool_->snapshot();

@@ -346,6 +346,9 @@ constexpr SettingRow kControlRows[] = {
      .low = 0, .high = 65'536, .live = false,
      .says = "How many bulkheads have an hour of history on the dashboard; the others show only current values.",
      .example = "500"},
+    {.name = "allow_faults", .kind = Kind::flag, .access = AT(ControlConfig, allow_faults), .live = false,
+     .says = "Lets operators inject latency and errors into the calls of a bulkhead for a while, to rehearse an incident.",
+     .example = "true"},
 };
 constexpr Section kControl{.name = "control",
                            .says = "The control plane: API, dashboard, metrics.",

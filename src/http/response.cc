@@ -114,7 +114,10 @@ std::string_view sentence_of(Reason reason) noexcept {
       "Too many requests per second.",
       "Too many clients at once.",
       "The service accepts no new requests at the moment.",
-      "The request took too long."};
+      "The request needs more of a limited resource than there is.",
+      "The request took too long.",
+      "An operator rehearses a failure."};
+  static_assert(!kSentences.back().empty());
   const auto i = static_cast<std::size_t>(reason);
   return i < kSentences.size() ? kSentences[i] : "Rejected.";
 }
@@ -158,6 +161,8 @@ std::uint16_t status_of(const Rejection& why, const StatusFor& s, bool tenants_o
       return s.holdback;
     case Reason::execution_timeout:
       return s.execution_timeout;
+    case Reason::injected_fault:
+      break;  // as a call that failed
   }
   return s.failure;
 }

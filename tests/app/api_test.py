@@ -24,11 +24,12 @@ control:
   tokens_file: %s/tokens
   anonymous: %s
   max_streams: 2
+  allow_faults: true
 """
 WHY = {"reason": "test"}
 HEADERS = ("ETag", "WWW-Authenticate")  # told by the document where they are sent
 CHANGES = {"/v1/overrides/{name}": {"max_concurrent": 7, "ttl": 60, **WHY}, "/v1/breakers/{name}": {"state": "open", **WHY},
-           "/v1/drains/{name}": {"ttl": "5m", **WHY}}
+           "/v1/drains/{name}": {"ttl": "5m", **WHY}, "/v1/faults/{name}": {"latency": "10ms", "ttl": "5m", **WHY}}
 
 
 def operations_of(document):
@@ -104,6 +105,7 @@ class Document(ApiCase):
             self.call("DELETE", path, where=local)
         self.call("PUT", "/v1/breakers/{name}", "browse", body=CHANGES["/v1/breakers/{name}"], where=local)  # 409: has none
         self.call("DELETE", "/v1/breakers/{name}", "browse", where=local)  # and nothing to take back
+        self.call("PUT", "/v1/faults/{name}", "browse", body={"error": 0, "ttl": 60, **WHY}, where=local)  # 409: does nothing
 
     def switch_everything(self, token):
         switch = "/v1/switches/{name}"

@@ -70,6 +70,8 @@ test('it shows the numbers of the process', async () => {
     assert.match(await shownNumber(page, b.name, 'waiting'), b.max_queue ? new RegExp(`^\\d+/${b.max_queue}$`) : /^none$/, b.name);
     assert.match(await shownNumber(page, b.name, 'breaker'), b.breaker ? /closed|open/ : /^–$/, b.name);
   }
+  const [rows, cells] = await page.evaluate(() => ['#heat tbody th', '#table tbody .name button'].map((q) => [...document.querySelectorAll(q)].map((e) => e.textContent)));
+  assert.deepEqual(rows, cells, 'heatmap and table have one order');
   // A counter that only grows: what the page shows lies between what the API said before and what it says after.
   await row(page, 'auth').locator('.name button').click();
   const admitted = page.locator('#detail dl div', { hasText: 'Admitted in all' }).locator('dd');
@@ -289,6 +291,7 @@ test('a lost connection is shown, numbers are frozen, and it recovers by itself'
   await page.locator('#veil').getByText(/No data for \d+s/).waitFor();
   await page.locator('#veil').getByText(/These numbers are of \d\d:\d\d:\d\d/).waitFor();
   assert.equal(await page.locator('body').getAttribute('data-frozen'), '');
+  for (const id of ['main', 'verdict']) assert.match(await page.locator(`#${id}`).evaluate((e) => getComputedStyle(e).filter), /grayscale/, `${id} does not look live`);
   await eventually(async () => (await page.locator('#age').getAttribute('data-level')) === 'bad', { what: 'a red age' });
   await own.start();
   await page.locator('#veil').waitFor({ state: 'hidden' });
@@ -600,9 +603,21 @@ test('the demo: its printed address opens an operator\'s page that shows and cha
   assert.ok(shown <= (await admitted()));
   await page.keyboard.press('Escape');
   await page.locator('#pools').getByText(/sqlite/).waitFor(); // the real connections of the demo
+  // A rehearsal: its banner says what it is, and ends it.
+  assert.equal((await demo.api('faults/admin', { method: 'PUT', token: demo.token, body: { latency: '1ms', ttl: 600, reason: 'drill' } })).status, 200);
+  await page.locator('.banner', { hasText: 'fault none → latency 1 ms' }).getByRole('button').click();
+  await page.locator('#dialog').getByText('End the fault of admin').waitFor();
+  await page.locator('#dialog button[type=submit]').click();
+  await eventually(async () => (await demo.bulkhead('admin')).overrides.length === 0, { what: 'the end of the fault' });
   await page.getByRole('button', { name: 'Analytics is slow: off' }).click();
   await page.getByRole('button', { name: 'Analytics is slow: on' }).waitFor();
   await eventually(async () => (await (await demo.api('switches')).json()).switches.find((s) => s.name === 'slow-analytics').on, { what: 'slow analytics' });
+  // The page leads with the sentence of the interface; numbers may be a second older.
+  const plain = (text) => text.replace(/[\d.:]+/g, '#');
+  await eventually(async () => {
+    const { verdict } = await (await demo.api('status')).json();
+    return verdict.findings.length > 0 && plain(await page.locator('#verdict .grow').innerText()) === plain(verdict.sentence);
+  }, { what: 'the verdict of the interface' });
   await (await openMenu(page, 'analytics')).getByText('Drain…').click();
   await page.locator('#dialog').getByLabel('Reason').fill('too slow');
   await page.locator('#dialog button[type=submit]').click();

@@ -144,7 +144,9 @@ class PooledCall {
 
   Task<R> submit(F fn, const CallBody& body) {
     const SubmitOptions options = path_.submission(call_, body);
-    Work work{path_, path_.submitted(call_), times_, path_.take_hold(call_), std::move(fn)};
+    const bool faulty = path_.is_faulty(call_);
+    const std::chrono::nanoseconds longest = path_.time_limit(body.execution_timeout);
+    Work work{path_, path_.submitted(call_), times_, path_.take_hold(call_), faulty, longest, std::move(fn)};
     if constexpr (takes_call<F>)
       return path_.pool()->submit(
           [work = std::move(work)](std::stop_token stop, Permit& permit) mutable {
@@ -169,6 +171,8 @@ class PooledCall {
     TimePoint submitted;
     std::shared_ptr<PooledTimes> times;
     BudgetHoldPtr budgets;  // back when the work has ended, also if its caller has given up
+    bool faulty;
+    std::chrono::nanoseconds longest;  // that it may run
     F fn;
 
     template <class... Args>
@@ -182,7 +186,18 @@ class PooledCall {
           work.budgets.reset();
         }
       } end{*this, began};
+      if (faulty) [[unlikely]]
+        meet_fault(began);
       return call(std::forward<Args>(args)...);
+    }
+    // An error leaves by an exception, which end() replaces; without exceptions, calls of a pool are only delayed.
+    void meet_fault(TimePoint began) {
+      const Injected fault = path.injected(saturating_add(began, longest));
+      path.sleep(fault.until);
+#if defined(__cpp_exceptions)
+      times->injected_error = fault.error;
+      if (fault.error) throw fault;
+#endif
     }
     R call() { return fn(); }
     R call(std::stop_token stop) { return fn(std::move(stop)); }
@@ -268,7 +283,17 @@ Lazy<Result<R>> co_execute(CallPath& path, F fn, CallOptions<R> options) {
   } else {
     // Named: GCC 11 and 12 destroy temporaries of a suspended co_await twice if the coroutine is destroyed.
     auto acquiring = path.gate().co_acquire(path.place_options(call, body.asked));
-    path.arrive(call, co_await acquiring, body);
+    Result<Permit> permit = co_await acquiring;
+    if (!permit || !path.is_faulty(call)) [[likely]] {
+      path.arrive(call, std::move(permit), body);
+    } else {
+      RejectionSlot why;
+      path.placed(call, std::move(permit), why);
+      const Injected fault = path.injected(call, body);
+      Delay delay(path.clock(), fault.until);
+      co_await delay;
+      path.run_after(fault, call, body);
+    }
   }
   co_return body.get();
 }
@@ -294,7 +319,15 @@ Lazy<Result<R>> co_execute_awaiting(CallPath& path, F fn, CallOptions<R> options
     path.reject(body, *why);
     co_return body.get();
   }
+  Injected fault{};
+  const bool faulty = path.is_faulty(call);
+  if (faulty) [[unlikely]] {
+    fault = path.injected(call, body);
+    Delay delay(path.clock(), fault.until);
+    co_await delay;
+  }
   CallBody::Attempt attempt(path, call, body);
+  if (faulty && path.end_after(fault, attempt, body)) co_return body.get();
   [[maybe_unused]] HandleFor<F> handle(attempt);
 #if defined(__cpp_exceptions)
   try {
@@ -325,9 +358,16 @@ inline Lazy<Result<Call>> co_acquire_call(CallPath& path, AcquireOptions options
       const bool taken = co_await taking;
       if (!taken) co_return Result<Call>(unexpect, *why);
     }
+    const TimePoint deadline = options.deadline;
     auto acquiring =
         path.gate().co_acquire(path.place_options(call, std::move(options)));  // as in co_execute
     if (!path.placed(call, co_await acquiring, why)) co_return Result<Call>(unexpect, *why);
+    if (path.is_faulty(call)) [[unlikely]] {
+      const Injected fault = path.injected(call, deadline);
+      Delay delay(path.clock(), fault.until);
+      co_await delay;
+      if (fault.error) co_return Result<Call>(unexpect, path.fail(call));
+    }
   }
   co_return Result<Call>(std::move(call));
 }
@@ -388,6 +428,19 @@ void async_run(CallPath* path, Call call, F&& fn, CallOptions<R>&& options, H&& 
       std::move(asked), [path, call = std::move(call), fn = std::forward<F>(fn), options = std::move(options),
                          handler = std::forward<H>(handler)](Result<Permit> permit) mutable {
         FunctionBody<R, F> arrived(fn, options);
+        if (permit && path->is_faulty(call)) [[unlikely]] {
+          RejectionSlot why;
+          path->placed(call, std::move(permit), why);
+          const Injected fault = path->injected(call, arrived);
+          return run_at(path->clock(), fault.until,
+                        [path, fault, call = std::move(call), fn = std::move(fn),
+                         options = std::move(options), handler = std::move(handler)]() mutable {
+                          const CallPath::Pin pin(*path);
+                          FunctionBody<R, F> later(fn, options);
+                          path->run_after(fault, call, later);
+                          deliver(*path, handler, later.take());
+                        });
+        }
         path->arrive(call, std::move(permit), arrived);
         deliver(*path, handler, arrived.take());
       });
@@ -481,11 +534,23 @@ void Bulkhead::async_acquire(Call begun, AcquireOptions options, H handler) {
           if (why) return detail::deliver(*path, handler, Result<Call>(unexpect, *why));
           async_acquire(std::move(taken), std::move(options), std::move(handler));
         });
+  const TimePoint deadline = options.deadline;
   AcquireOptions asked = path->place_options(begun, std::move(options));
-  path->gate().async_acquire(std::move(asked), [path, call = std::move(begun),
+  path->gate().async_acquire(std::move(asked), [path, deadline, call = std::move(begun),
                                                 handler = std::move(handler)](Result<Permit> permit) mutable {
     detail::RejectionSlot why;
     const bool placed = path->placed(call, std::move(permit), why);
+    if (placed && path->is_faulty(call)) [[unlikely]] {
+      const detail::Injected fault = path->injected(call, deadline);
+      return detail::run_at(
+          path->clock(), fault.until,
+          [path, fault, call = std::move(call), handler = std::move(handler)]() mutable {
+            const detail::CallPath::Pin pin(*path);  // an error ends the call before its handler
+            Result<Call> answer =
+                fault.error ? Result<Call>(unexpect, path->fail(call)) : Result<Call>(std::move(call));
+            detail::deliver(*path, handler, std::move(answer));
+          });
+    }
     detail::deliver(*path, handler, placed ? Result<Call>(std::move(call)) : Result<Call>(unexpect, *why));
   });
 }

@@ -5,13 +5,15 @@
 //   2. ask_breaker   takes a pass of the breaker
 //      take_budgets  takes units of the budgets that the call names, see src/bulkhead/budgets.cc
 //   3. take_place    takes a place: in the gate, in a group's gate, or on a thread of the pool
-//   4. run           makes the call, with its time limit
+//   4. run           makes the call, with its time limit; an injected fault comes first, see src/bulkhead/fault.cc
 //   5. conclude      reports the outcome to breaker and adaptive limiter, then gives the place back
 //   6. fall_back     calls the fallback, if there is one for the cause
 //
 // All of them are in src/bulkhead/call.cc, in this order. Every form of call goes through them; the templates in
 // bulkhead_calls.h differ only in how they wait: on a thread, with a handler, in a coroutine or for a pool.
 #pragma once
+
+#include <coroutine>
 
 #include "bulkhead/bulkhead.h"
 
@@ -106,7 +108,49 @@ std::uint32_t held_of_budget(const BudgetHold* hold, std::string_view budget) no
 struct PooledTimes {
   LimiterCall sample{};
   std::atomic<std::int64_t> began{0}, ended{0};  // ns; 0: not yet. Written after `sample`.
+  bool injected_error = false;                   // written before `ended`
 };
+
+// What a fault does to a call: its latency ends then, and it may fail instead of running.
+struct Injected {
+  TimePoint until{};
+  bool error = false;
+};
+
+// co_await: until then, without a thread.
+class Delay {
+ public:
+  Delay(Clock& clock, TimePoint until);
+  Delay(const Delay&) = delete;
+  Delay& operator=(const Delay&) = delete;
+  ~Delay();
+  bool await_ready() const noexcept;
+  void await_suspend(std::coroutine_handle<> waiter) noexcept;
+  void await_resume() const noexcept {}
+
+ private:
+  struct Wake;
+  Clock& clock_;
+  std::shared_ptr<Wake> wake_;
+};
+
+// Calls fn() then, on the thread of the clock's deadlines, or at once if it is over.
+template <class Fn>
+void run_at(Clock& clock, TimePoint until, Fn fn) {
+  struct Later final : Alarm {
+    explicit Later(Fn its_fn) : run(std::move(its_fn)) {}
+    bool expire() noexcept override { return true; }
+    void expired() noexcept override {
+      const std::unique_ptr<Later> self(this);
+      run();
+    }
+    Fn run;
+  };
+  if (clock.now() >= until) return fn();
+  auto later = std::make_unique<Later>(std::move(fn));
+  later->at = until;
+  clock.deadlines().arm(*later.release());
+}
 
 // Why a stage rejected the call, once it has. (An optional: GCC fills an empty one with zeros at every call.)
 class RejectionSlot {
@@ -209,6 +253,19 @@ class CallPath {
   void conclude_pooled(Call& call, CallBody& body, const PooledTimes& times,
                        const Rejection* rejection) noexcept;
 
+  // A fault, see fault.h: a call that is_faulty() and has its place asks once what it meets.
+  static bool is_faulty(const Call& call) noexcept { return call.flags_ & Call::kFaulty; }
+  Injected injected(TimePoint limit) noexcept;
+  Injected injected(Call& call, TimePoint limit) noexcept;
+  Injected injected(Call& call, const CallBody& body) noexcept;
+  void sleep(TimePoint until) noexcept;
+  void run_faulty(Call& call, CallBody& body) noexcept;                        // on this thread
+  void run_after(const Injected& fault, Call& call, CallBody& body) noexcept;  // its latency is over
+  bool end_after(const Injected& fault, CallBody::Attempt& attempt,
+                 CallBody& body) noexcept;  // false: it may run
+  void fail(Call& call, CallBody& body, const Ending& ending) noexcept;
+  Rejection fail(Call& call) noexcept;  // of callers that make the call themselves
+
   bool finish(Call& call, Outcome outcome) noexcept;     // stage 5 for callers that made the call themselves
   void hold(Call& call) noexcept { call.path_ = this; }  // the call ends with `call`, whatever happens
   void pin(Call& call) noexcept;
@@ -235,6 +292,7 @@ class CallPath {
   void shadow_place(Call& call, const AcquireOptions& options) noexcept;
   void would_reject(Reason reason) noexcept;
   Rejection timed_out() noexcept;
+  Rejection injected_rejection() noexcept;
   static void take_back_tokens(Call& call) noexcept;
   TimePoint glance() const noexcept;
   void pin() noexcept { pins_.fetch_add(1, std::memory_order_relaxed); }
@@ -247,7 +305,8 @@ class CallPath {
     kTimed = 4,
     kHistograms = 8,
     kDraining = 16,
-    kHoldback = 32
+    kHoldback = 32,
+    kFaulty = 64
   };
   // Read by every call, written by update(). A policy that was removed lives as long as the bulkhead, for the calls
   // that it has admitted.
