@@ -370,7 +370,9 @@ struct Entry::Hold final : Alarm {
   ::grpc::Status status;
 };
 
-Entry::Entry() = default;
+Entry::Entry(bool waits)
+    : state_(waits ? waiting : admitted),
+      stop_(waits ? std::stop_source() : std::stop_source(std::nostopstate)) {}
 Entry::~Entry() = default;
 
 // The last that happens here: the reactor may end inside.
@@ -401,7 +403,6 @@ void Entry::begin(::grpc::CallbackServerContext* context, Decided decided) {
     state_ = over;
     return tell(*rpc);
   }
-  stop_ = std::stop_source();  // before gRPC knows the reactor, and may cancel
   AcquireOptions options = rpc->options();
   options.stop = stop_.get_token();
   rpc->count_waiting(true);

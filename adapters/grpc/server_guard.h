@@ -197,15 +197,12 @@ std::optional<std::optional<::grpc::Status>> decide_now(::grpc::CallbackServerCo
 // The place of one callback RPC, for relay.h.
 class Entry {
  public:
-  Entry();
+  explicit Entry(bool waits);  // false: decide_now() has given the place
   ~Entry();
   using Decided = std::function<void(std::optional<::grpc::Status>)>;
   // After decide_now(), if that has not decided. Calls decided() exactly once: nullopt when the RPC has its place, else the status
   // to finish with; perhaps before this returns.
   void begin(::grpc::CallbackServerContext* context, Decided decided);
-  void admit_at_once() noexcept {
-    state_ = admitted;
-  }  // instead of begin(): decide_now() has given the place
   // The client has gone. True: decided() has had, or will have, a status. False: the RPC was admitted.
   bool cancel() noexcept;
 
@@ -215,8 +212,8 @@ class Entry {
   void decide(Rpc* rpc, Result<Call> call);
   void tell(const Rpc& rpc);
 
-  std::atomic<State> state_{waiting};
-  std::stop_source stop_{std::nostopstate};  // made by begin(): most RPCs need not wait
+  std::atomic<State> state_;
+  const std::stop_source stop_;  // most RPCs need not wait, and have none
   Decided decided_;
   std::unique_ptr<Hold> hold_;  // of a rejection that does not leave yet
 };

@@ -22,14 +22,11 @@ template <class Reactor, class F>
 class Relay : public Reactor {
  public:
   Relay(OwnRpc rpc, F method, bool at_once)
-      : rpc_(std::move(rpc)), method_(std::move(method)), at_once_(at_once) {}
+      : rpc_(std::move(rpc)), method_(std::move(method)), at_once_(at_once), entry_(!at_once) {}
 
   void enter(::grpc::CallbackServerContext* context) {  // once
     give(this);
-    if (at_once_) {
-      entry_.admit_at_once();
-      return admitted();
-    }
+    if (at_once_) return admitted();
     entry_.begin(context, [this](std::optional<::grpc::Status> rejected) {
       if (rejected) return finish_alone(*std::move(rejected));
       admitted();
