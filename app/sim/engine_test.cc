@@ -80,7 +80,7 @@ TEST(Engine, AgreesWithTheWorldsOfTheLimiters) {
   const Scenario scenario{
       .arrival = Arrival::open, .capacity = 50, .service_ms = 40, .seconds = 60, .load = 1.3};
   for (const std::uint32_t limit : {30u, 55u}) {
-    const Run world = simulate(scenario, {.fixed = limit}, 1);
+    const sim::Run world = simulate(scenario, {.fixed = limit}, 1);
     const Outcomes engine = run(overload(60), {.max_concurrent = limit});
     EXPECT_NEAR(static_cast<double>(engine.targets[0].served_in_time) / 60, world.goodput(0, 60),
                 0.01 * world.goodput(0, 60))
@@ -89,7 +89,7 @@ TEST(Engine, AgreesWithTheWorldsOfTheLimiters) {
   // The adaptive limiter settles at the capacity in both.
   const Outcomes adaptive =
       run(overload(60), {.max_concurrent = 20, .adaptive = LimiterOptions{.floor = 1, .ceiling = 1000}});
-  const Run world = simulate(scenario, {}, 1);
+  const sim::Run world = simulate(scenario, {}, 1);
   EXPECT_NEAR(adaptive.targets[0].series.back().limit / 50, world.mean_limit(55, 60), 0.4);
   EXPECT_GT(static_cast<double>(adaptive.targets[0].served_in_time), 0.9 * world.goodput(0, 60) * 60);
 }

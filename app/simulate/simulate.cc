@@ -32,10 +32,10 @@ namespace bulkhead::simulate {
 namespace {
 
 constexpr const char* kAbout =
-    "Predict what a configuration does under a load, on virtual time\n"
+    "Predict what a configuration does under a load\n"
     "\n"
-    "Runs the bulkheads of FILE with the shipped policies; an hour takes seconds, and\n"
-    "nothing is called. The same seed gives the same numbers.\n"
+    "Runs the bulkheads of FILE with the shipped policies on virtual time: an hour takes\n"
+    "seconds, and nothing is called. The same seed gives the same numbers.\n"
     "\n"
     "Examples:\n"
     "  bulkhead simulate bulkhead.yaml --write-load > load.yaml   a load to start with\n"
@@ -283,16 +283,13 @@ std::function<int()> add_simulate(CLI::App& app, const char* version) {
   CLI::App* command = app.add_subcommand("simulate", kAbout);
   command->add_option("FILE", o->file, "The configuration file");
   command->add_option("--load", o->load, "The load file")->type_name("FILE");
-  command
-      ->add_option("--trace", o->trace,
-                   "Recorded calls as CSV: time,bulkhead,duration,outcome,priority,tenant")
+  command->add_option("--trace", o->trace, "Recorded calls: CSV with time, bulkhead, duration ...")
       ->type_name("FILE");
   auto* write = command->add_flag("--write-load", o->write_load, "Print a load file for FILE to start with");
   auto* compare =
       command->add_option("--compare", o->compare, "A second configuration, side by side")->type_name("FILE");
   auto* sweep =
-      command
-          ->add_option("--sweep", o->sweep, "Predict for many values: db.max_concurrent=5..50, load=0.5..3")
+      command->add_option("--sweep", o->sweep, "For many values: db.max_concurrent=5..50, load=0.5..3")
           ->type_name("SETTING=A..B")
           ->excludes(compare);
   command->add_option("--find", o->find, "Search the smallest max_concurrent: \"p99<200ms,rejected<1%\"")
@@ -318,14 +315,10 @@ std::function<int()> add_simulate(CLI::App& app, const char* version) {
   auto* log = command->add_option("--trace-from", o->log, "Instead: print an access log of nginx as a trace")
                   ->type_name("LOG")
                   ->excludes(write);
-  command
-      ->add_option("--format", o->format,
-                   "With --trace-from: log_format of nginx (default combined, $request_time)")
+  command->add_option("--format", o->format, "Its log_format; default: combined and $request_time")
       ->needs(log)
       ->type_name("FORMAT");
-  command
-      ->add_option("--route", o->routes,
-                   "With --trace-from: the bulkhead of a path, /pay=checkout; may be repeated")
+  command->add_option("--route", o->routes, "The bulkhead of a path in it: /pay=checkout; repeatable")
       ->needs(log)
       ->type_name("PATH=NAME");
   command->add_flag("--json", o->json, "Print one JSON document and nothing else")->excludes(write);
