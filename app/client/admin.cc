@@ -99,12 +99,16 @@ std::string in_words_of_the_command_line(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"GET /v1/bulkheads lists them", "bulkhead status lists them"},
       {"GET /v1/switches lists them", "bulkhead switch lists them"},
+      {"PUT /v1/drains/", "bulkhead drain "},
+      {"end the fault with DELETE", "end it with --end"},
       {"and a token that has it: Authorization: Bearer TOKEN, or the unix socket",
        "and a token that has it (--token), or the unix socket (--admin PATH)"},
       {"/max_concurrent", "--max-concurrent"},
       {"/max_queue", "--max-queue"},
       {"/ttl", "--for"},
-      {"/reason", "--reason"}};
+      {"/reason", "--reason"},
+      {"/latency", "--latency"},
+      {"/error:", "--error:"}};
   for (const auto& [from, to] : kWords)
     for (std::size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
       text.replace(at, from.size(), to);

@@ -341,9 +341,11 @@ Verdict judge(const Seen& seen) {
                                     print("%zu setting%s overridden", seen.overrides - explained,
                                           seen.overrides - explained == 1 ? " is" : "s are"),
                                     {}, seen.now));
-  std::ranges::sort(v.findings, [](const Finding& x, const Finding& y) {
-    return std::tuple(y.severity, y.share, std::string_view(x.subject)) <
-           std::tuple(x.severity, x.share, std::string_view(y.subject));
+  // A pool that cannot connect is the cause of what the bulkheads around it show.
+  const auto is_cause = [](const Finding& f) { return f.symptom == "pool-down"; };
+  std::ranges::sort(v.findings, [&](const Finding& x, const Finding& y) {
+    return std::tuple(y.severity, is_cause(y), y.share, std::string_view(x.subject)) <
+           std::tuple(x.severity, is_cause(x), x.share, std::string_view(y.subject));
   });
   if (!v.findings.empty()) v.severity = v.findings.front().severity;
   v.sentence = sentence_of(v, seen);

@@ -180,6 +180,9 @@ TEST(Verdict, APoolThatCannotConnectIsCriticalOnceItHasNoConnection) {
   const Verdict v = judge(seen);
   EXPECT_EQ(v.severity, Severity::critical);
   EXPECT_EQ(v.findings[0].what, "pool orders cannot connect: no route to host since 04:58:18 UTC, 7 min");
+  seen.bulkheads = {slow("checkout")};
+  EXPECT_EQ(judge(seen).findings[0].symptom, "pool-down") << "the cause leads";
+  seen.bulkheads.clear();
   seen.pools[0].alive = 3;
   EXPECT_EQ(judge(seen).severity, Severity::warning);
 }

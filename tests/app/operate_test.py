@@ -113,6 +113,9 @@ COMP_WORDS=(bulkhead set an) COMP_CWORD=2; _bulkhead; echo "${{COMPREPLY[*]}}" "
         unknown = self.running.run("set", "nameless", "--max-concurrent", "5", "--reason", "x").stderr
         self.assertNotIn("/v1/", unknown)
         self.assertIn("bulkhead status lists them", unknown)
+        self.assertIn("drain it: bulkhead drain reports", self.running.run("breaker", "open", "reports", "--reason", "x").stderr)
+        self.assertIn("--error 200% is not a share: write 10% or 0.1", self.running.run("fault", "NAME", "--error", "200%", "--reason", "x").stderr)
+        self.assertIn("--reason is required", self.running.run("fault", "NAME", "--error", "20%").stderr)
         long = self.running.run("set", "NAME", "--max-concurrent", "5", "--for", "48h", "--reason", "x").stderr
         self.assertIn('--for: "48h" is not a duration from 1s to 24h', long)
         self.assertIn('--max-concurrent: "0" is not a whole number from 1 to 268435455', program.run("set", "a", "--max-concurrent", "0", "--reason", "x").stderr)
@@ -186,7 +189,7 @@ class Symptoms(unittest.TestCase):
                     ("overridden", "", "set admin --max-queue 7 --for 10m --reason test", "reset admin"),
                     ("drained", "admin", "drain admin --for 10m --reason test", "drain admin --resume"),
                     ("fault-injected", "admin", "fault admin --latency 1ms --for 10m --reason test", "fault admin --end"),
-                    ("breaker-open", "analytics", "breaker open analytics --for 10m --reason test", "breaker auto analytics"),
+                    ("breaker-open", "checkout", "breaker open checkout --for 10m --reason test", "breaker auto checkout"),
                     ("failing", "checkout", "fault checkout --error 30% --for 10m --reason test", "fault checkout --end"),
                     ("too-small", "browse", "set browse --max-concurrent 1 --max-queue 2 --for 10m --reason test", "reset browse"),
                     ("slow-dependency", "browse", "fault browse --latency 3s --for 10m --reason test", "fault browse --end"),
@@ -214,7 +217,7 @@ class PostgresSymptoms(Symptoms):
             demo.run("switch", "slow-analytics", "off")
             server.command(f"{postgres.binaries()}/pg_ctl", "-w", "-m", "immediate", "-D", server.data, "stop")
             until(lambda: any(f["symptom"] == "pool-down" for f in demo.get("/v1/status")["verdict"]["findings"]), 90)
-            self.assertIn("cannot connect: ", demo.run("status").stdout)
+            self.assertRegex(demo.run("status").stdout, r"^pool connections cannot connect: |connections \(pool-down\)")
             server.command(f"{postgres.binaries()}/pg_ctl", "-w", "-t", "60", "-l", "/dev/null", "-D", server.data, "start")
             until(lambda: not any(f["symptom"] == "pool-down" for f in demo.get("/v1/status")["verdict"]["findings"]), 90)
 
