@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -227,9 +226,6 @@ TEST(Fault, ACoroutineThatIsDestroyedInItsLatencyGivesItsPlaceBack) {
   b.inject({.latency = 30s});
   {
     auto call = std::make_unique<detail::Lazy<Result<int>>>(b.co_execute([] { return 1; }));
-    struct Never {
-      void await_resume() {}
-    };
     call->await_suspend(std::noop_coroutine()).resume();
     EXPECT_EQ(b.gate().in_flight(), 1U);
   }
