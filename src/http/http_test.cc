@@ -49,6 +49,7 @@ const Row rows[] = {
     {Reason::tenant_limit, 429, 429, 429, true},
     {Reason::draining, 503, 503, 503, true},
     {Reason::budget_limit, 503, 429, 503, true},
+    {Reason::holdback, 503, 429, 503, true},
     {Reason::execution_timeout, 504, 504, 504, false},
 };
 
@@ -83,6 +84,7 @@ TEST(HttpRefusal, TheStatusIsTheRoutesToChoose) {
                 .shutdown = 415,
                 .evicted = 416,
                 .draining = 424,
+                .holdback = 427,
                 .deadline = 417,
                 .deadline_unreachable = 418,
                 .breaker_open = 419,
@@ -92,7 +94,7 @@ TEST(HttpRefusal, TheStatusIsTheRoutesToChoose) {
                 .failure = 423,
                 .budget_limit = 425,
                 .per_call_max = 426};
-  const int expected[] = {411, 412, 413, 414, 415, 416, 418, 419, 420, 421, 424, 425, 422};
+  const int expected[] = {411, 412, 413, 414, 415, 416, 418, 419, 420, 421, 424, 425, 427, 422};
   for (const Row& row : rows)
     EXPECT_EQ(rejection(rejected(row.reason), {.status_for = all}).status,
               expected[static_cast<std::size_t>(row.reason)]);

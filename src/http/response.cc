@@ -158,7 +158,7 @@ std::uint16_t status_of(const Rejection& why, const StatusFor& s, bool tenants_o
       if (why.asked > why.per_call_max && why.max_concurrent > 0) return s.per_call_max;
       return tenants_own ? s.tenant_limit : s.budget_limit;
     case Reason::holdback:
-      return s.holdback;
+      return tenants_own ? s.tenant_limit : s.holdback;
     case Reason::execution_timeout:
       return s.execution_timeout;
     case Reason::injected_fault:
