@@ -186,7 +186,7 @@ class FleetEngine {
       } catch (const std::exception& error) {
         back_off(error.what());
       }
-      // Whoever could not say that it leaves is missed after its lease.
+      // A member that could not send its leave is dropped after its lease.
       if (stop) return;
       const bool connected = store_->connected();
       for (const auto& limit : limits)
@@ -291,6 +291,7 @@ class FleetSource final : public UnitSource {
   bool take(const Head& head) noexcept override { return limit_->take(head); }
   void give_back(std::uint32_t units) noexcept override { limit_->give_back(units); }
   std::uint32_t in_use() const noexcept override { return limit_->in_use(); }
+  std::optional<std::uint32_t> host_in_use() const noexcept override { return limit_->host_in_use(); }
   void set_head(const Head* head) noexcept override { limit_->set_head(head); }
   std::uint32_t limit() const noexcept override { return limit_->limit(); }
   bool resize(std::uint32_t limit) noexcept override { return !engine_.forked() && limit_->resize(limit); }

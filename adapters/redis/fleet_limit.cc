@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 namespace bulkhead::redis {
@@ -10,7 +11,12 @@ namespace {
 
 constexpr std::int64_t kSampleEvery = 20'000'000;
 constexpr std::int64_t kLookEvery = 100'000'000;  // of a process that is not the agent, for a dead agent
-constexpr double kNoDemand = 0.1;                 // units
+std::string milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
+  return text;
+}
+constexpr double kNoDemand = 0.1;  // units
 // What a store carries without trouble, and how much longer than the round trip a call has to take.
 constexpr double kDirectOps = 10'000, kRoundTrips = 5;
 
@@ -163,11 +169,17 @@ bool FleetLimit::tend(std::int64_t now) {
     if (!leads_) {
       looked_at_ = now;
       leads_ = host_->lead();
+      LeaseTerms terms = host_->terms();
       if (leads_) {
         host_->set_problem("");
         lease_.identify();
+        // As for a process that is the only member: the number of its configuration counts again, unless a newer one is known.
+        if (host_->alone() && lease_.options().limit_version >=
+                                  terms.limit_version - terms.limit_version % shared::kVersionStep)
+          terms.limit = 0;
       }
-      lease_.resume(host_->terms());
+      lease_.resume(terms);
+      if (leads_ && mode_ != FleetMode::automatic) lease_.set_direct(mode_ == FleetMode::direct);
       direct_.store(lease_.options().direct, std::memory_order_relaxed);
       sample(used, now);
       if (!leads_ && rejected_.load() && now - called_at_ >= lease_.options().times.min_sync) {
@@ -228,8 +240,8 @@ std::string FleetLimit::choose_mode(double round_trip) {
   direct_.store(better_direct);
   lease_.set_direct(better_direct);
   return "bulkhead \"" + name_ + "\": mode " + (better_direct ? "direct" : "block") +
-         " from now on: a call takes " + std::to_string(per_call * 1e3) + " ms, the store answers in " +
-         std::to_string(round_trip * 1e3) + " ms, and direct means up to " +
+         " from now on: a call takes " + milliseconds(per_call) + ", the store answers in " +
+         milliseconds(round_trip) + ", and direct means up to " +
          std::to_string(static_cast<std::uint64_t>(ops)) + " requests per second";
 }
 

@@ -50,6 +50,9 @@ class FleetLimit {
     if (direct_.load(std::memory_order_relaxed)) return_idle();
   }
   std::uint32_t in_use() const noexcept { return host_ ? host_->in_use() : lease_.in_use(); }
+  std::optional<std::uint32_t> host_in_use() const noexcept {
+    return host_ ? host_->host_in_use() : std::nullopt;
+  }
   void set_head(const UnitSource::Head* head) noexcept;
   std::uint32_t limit() const noexcept { return host_ ? host_->limit() : lease_.limit(); }
   bool resize(std::uint32_t limit) noexcept;
@@ -107,7 +110,7 @@ class FleetLimit {
   std::atomic<bool> direct_;
   std::atomic<bool> asked_{false};  // a call has come since the last sample
 
-  std::mutex telling_;  // held while the user is told, and to forget it
+  std::mutex telling_;  // held while the user is called, and to forget it
   std::atomic<std::thread::id> teller_{};
   UnitUser* user_;
 };

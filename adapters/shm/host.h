@@ -11,8 +11,8 @@
 //   overtakes an older one of its own or a higher priority, unless the process of that one does not answer for 2 ms
 //   (it is stopped, or the machine is overloaded).
 // Promises: the cap holds at every instant, also when processes are killed, stopped, forked or replaced, and across
-//   resize(). What a killed process held is free within 2 ms of its end if somebody waits for it, else when it is
-//   asked for. No call ever waits for another process to do something, except to give its units back.
+//   resize(). What a killed process held is free within 2 ms of its end if a call waits for it, otherwise at the
+//   next call that finds the limit full. No call ever waits for another process to do something, except to give its units back.
 // Not promised: that all processes state the same max_concurrent. The latest statement counts: a new process, a changed
 //   configuration, an override.
 // Limits: max_concurrent up to 4096, 32 bulkheads and 256 processes in one region. fairness is fifo; no groups, threads or
@@ -36,7 +36,8 @@ namespace bulkhead::shm {
 class Region;
 
 struct HostOptions {
-  std::string region{};  // path of a file, made if need be; on a file system in memory, such as /run
+  std::string
+      region{};  // path of a file, created if it does not exist; on a file system in memory, such as /run
   // Instead of a path: Region::make_private(), for a process and the children it forks.
   std::shared_ptr<Region> shared{};
 };

@@ -4,14 +4,14 @@
 //  T1  A permit word is 0 (free) or the token of its owner: its slot and that slot's generation. It changes by one
 //      compare-exchange, so a process that is killed at any instruction leaves a free unit or one whose owner is known.
 //  T2  A process holds an exclusive lock on the byte `slot` of the file for as long as it lives. The lock belongs to an
-//      open file description that no other process shares, so the kernel drops it when the process ends, however it
-//      ends. Generations of a slot change only under that lock.
-//  T3  Only its owner frees the word of a live process. Whoever reads a generation first, and then finds the lock free,
-//      knows that the owner of that generation is dead, and may free its words.
+//      open file description that no other process shares, so the kernel drops it when the process ends for any
+//      reason. Generations of a slot change only under that lock.
+//  T3  Only its owner frees the word of a live process. A process that reads a generation first, and then finds the lock
+//      free, has proof that the owner of that generation is dead, and may free its words.
 //  T4  Units below the limit are handed out by index. After the limit was lowered, `drain` is where the old one ended:
 //      until no word from the limit on is held, an admission counts all held words after it has taken its own, and
 //      gives them back if there are more than the limit.
-//  T5  No operation waits for another process. A line entry, a bell, a time of the last sweep is a hint: if its process
+//  T5  No operation waits for another process. A line entry, a bell, the time of the last sweep are hints: if a process
 //      is dead or stopped, others go on after Header::grace.
 //  T6  A limit that is a lease of a fleet has an agent: the process that holds the lock on byte kAgentBytes + index. Only the
 //      agent writes `lease` and the shape. Units are taken while the lease is valid, or within what it allows afterwards.
@@ -59,7 +59,7 @@ struct alignas(64) Slot {
 
 // The line of one process for one limit, as the others see it.
 struct Line {
-  Cell<std::uint64_t> head;      // key of its first call, see key(); 0: nobody waits
+  Cell<std::uint64_t> head;      // key of its first call, see key(); 0: no call waits
   Cell<std::int64_t> called_at;  // ns; 0: it has looked since it was last called
   Cell<std::uint32_t> cost;
   Cell<std::uint32_t> units;  // that the whole line needs, or nearly
@@ -87,7 +87,8 @@ struct Lease {
 };
 
 struct alignas(64) Limit {
-  Cell<std::uint64_t> hash;  // of the name; 0: not in use. Then the name, written by everybody who opens it.
+  Cell<std::uint64_t>
+      hash;  // of the name; 0: not in use. The name follows; each process that opens the limit writes it.
   Cell<std::uint64_t> name[kNameWords];
 
   alignas(64) Cell<std::uint64_t> shape;  // limit, drain and a version, see Shape
@@ -95,7 +96,7 @@ struct alignas(64) Limit {
   Cell<std::int64_t> swept_at;
   Cell<std::uint32_t> leased;  // 1: a lease of a fleet, else a limit of its own
   alignas(64) Lease lease;
-  alignas(64) Cell<std::uint64_t> waiting[kSlots / 64];  // which lines may have somebody
+  alignas(64) Cell<std::uint64_t> waiting[kSlots / 64];  // bit per slot: its line may have calls
   alignas(64) Line lines[kSlots];
   alignas(64) Part parts[kSlots];
   alignas(64) Cell<std::uint64_t> permits[kUnits];

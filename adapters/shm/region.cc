@@ -66,7 +66,7 @@ struct flock byte_lock(short type, std::int64_t start, std::int64_t length = 1) 
 
 bool is_locked(int fd, std::int64_t start, std::int64_t length = 1) noexcept {
   struct flock l = byte_lock(F_WRLCK, start, length);
-  // What cannot be asked counts as alive: nothing is then taken from anybody.
+  // If the question fails, the owner counts as alive, so no unit is taken from a live process.
   return fcntl(fd, F_OFD_GETLK, &l) != 0 || l.l_type != F_UNLCK;
 }
 
@@ -137,7 +137,7 @@ Fd make_file(const std::string& path, const std::string& temporary) {
   if (!fd) failed(path, "cannot create it (does its directory exist, and may this user write there?)");
   try {
     fchmod(fd.get(),
-           0660);  // whatever the umask says: the region is for processes of several users of one group
+           0660);  // despite the umask: the region is for processes of several users of one group
     fill(fd.get(), path);
   } catch (...) {
     unlink(temporary.c_str());
@@ -151,7 +151,7 @@ bool same_file(int fd, const std::string& path) {
   return fstat(fd, &a) == 0 && stat(path.c_str(), &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
-// Another library's region that no process uses makes way for a new one. False: somebody else is doing so.
+// Another library's region that no process uses makes way for a new one. False: another process is replacing it.
 bool replace(int old, const std::string& path) {
   if (!try_lock(old, kReplaceByte)) return false;
   if (!same_file(old, path)) return true;
@@ -213,7 +213,7 @@ std::int64_t boot_now_ns() noexcept { return read_clock(CLOCK_BOOTTIME); }
 
 // ---- fork ----
 
-// All regions of this process that have a slot. fork() happens while nobody is inside a client or registers.
+// All regions of this process that have a slot. fork() happens while no thread is inside a client or registers.
 struct Region::Forks {
   static Forks& all() {
     static Forks* const forks = new Forks;  // never destroyed: the handlers stay registered
@@ -378,7 +378,7 @@ bool Region::try_enter() noexcept {
       if (errno != EAGAIN && errno != EACCES) return false;
       continue;
     }
-    release_slot(slot);  // of whoever died here
+    release_slot(slot);  // what the dead owner of the slot held
     Slot& s = image_->slots[slot];
     std::uint32_t generation = s.generation.load() + 1;
     if (generation == 0) generation = 1;
@@ -590,7 +590,7 @@ void Region::run() noexcept {
     if (gone) return;
     if (!waits) {
       polling_.store(false);
-      waits = attend_all(gone);  // a line that began before it could see that nobody looks
+      waits = attend_all(gone);  // for a line that began before polling_ was false
       if (gone) return;
     }
     if (!stop_.load()) futex_wait_shared(bell, seen, waits ? kSweepEvery : 0);
@@ -619,7 +619,7 @@ bool Region::attend_all(const bool& gone) noexcept {
       lock.release();
       return false;
     }
-    return true;  // others may be gone, too: the next round sees who is left
+    return true;  // other clients may be gone, too: the next round starts with those that are left
   }
   return waits;
 }

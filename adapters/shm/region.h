@@ -52,7 +52,8 @@ class Region : public std::enable_shared_from_this<Region> {
   // The limit of that name; made if need be, with 0 units. `store`: it is a lease of a fleet, whose store this is.
   Limit& limit(std::string_view name, std::string_view store = {});
   static void resize(Limit& limit, std::uint32_t units) noexcept;
-  static void reserve(Limit& limit, std::uint32_t units) noexcept;  // so many words may be in use from now on
+  static void reserve(Limit& limit,
+                      std::uint32_t units) noexcept;  // words below this index may be in use from now on
   // To be the agent of a lease: see T6. False: another process is.
   bool lead(const Limit& limit) noexcept;
   void stop_leading(const Limit& limit) noexcept;
@@ -64,7 +65,7 @@ class Region : public std::enable_shared_from_this<Region> {
   bool sweep_is_due(Limit& limit) const noexcept;  // true for one caller per kSweepEvery on this host
   void ring(std::uint32_t slot) noexcept;
 
-  // Who has a line in the region. The region's thread calls attend() while waits() is true: when this process's bell is
+  // A user of a line in the region. The region's thread calls attend() while waits() is true: when this process's bell is
   // rung, and every millisecond. Around fork() both functions are called, the second in parent and child.
   class Client {
    public:
@@ -90,7 +91,7 @@ class Region : public std::enable_shared_from_this<Region> {
   void release_slot(std::uint32_t slot) noexcept;
   void start_thread() noexcept;
   void run() noexcept;
-  bool attend_all(const bool& gone) noexcept;  // does anybody wait?
+  bool attend_all(const bool& gone) noexcept;  // true: a client waits
   void before_fork() noexcept;
   void after_fork(bool in_child) noexcept;
   bool inherited() const noexcept;

@@ -44,6 +44,7 @@ class Look {
 
   RegionReport::Limit limit(const Limit& l) const {
     RegionReport::Limit out{.name = text_of(l.name), .max_concurrent = Shape::of(l.shape.load()).limit};
+    if (l.leased.load() != 0) out.fleet_limit = l.lease.limit.load();
     std::map<std::uint64_t, std::pair<std::uint32_t, std::int64_t>> held;  // token -> units, the oldest time
     for (std::uint32_t i = 0; i < std::min(l.high.load(), kUnits); ++i) {
       const std::uint64_t token = l.permits[i].load();

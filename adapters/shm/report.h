@@ -25,7 +25,7 @@ struct RegionReport {
   struct Holder {
     Process process;
     std::uint32_t units = 0;
-    std::chrono::nanoseconds longest{};  // for so long it has had the oldest of them
+    std::chrono::nanoseconds longest{};  // how long it has held the oldest of them
   };
   struct Waiting {
     Process process;
@@ -36,6 +36,8 @@ struct RegionReport {
   struct Limit {
     std::string name;
     std::uint32_t max_concurrent = 0, in_flight = 0;
+    std::uint32_t fleet_limit =
+        0;  // above 0: max_concurrent is the lease of this host of a limit of the fleet
     std::vector<Holder> holders{};   // oldest first
     std::vector<Waiting> waiting{};  // in the order in which they are served
   };

@@ -92,12 +92,19 @@ bool Seat::grab(std::uint32_t cost, std::uint32_t reserve) noexcept {
   return true;
 }
 
-// The clock is read here, and not by the agent's thread: whoever was stopped does not use a lease that has ended meanwhile.
+// The clock is read here, and not by the agent's thread: a process that was stopped does not use a lease that has ended meanwhile.
 bool Seat::grab_of_lease(std::uint32_t cost) noexcept {
   const Lease& lease = limit_.lease;
   const std::int64_t until = lease.deadline.load(), now = boot_now_ns();
   Table units = table();
   if (now < until) {
+    if (cost == 1) {
+      const std::uint32_t unit = units.take();
+      if (unit == Table::none) return false;
+      limit_.since[unit].store(coarse_now_ns(), std::memory_order_relaxed);
+      last_unit = {&limit_, unit};
+      return true;
+    }
     if (!units.take_all(cost, 0, coarse_now_ns())) return false;
   } else {
     if (now >= lease.static_until.load() ||
@@ -132,6 +139,10 @@ std::uint32_t Seat::without_inherited(std::uint32_t units) noexcept {
 }
 
 std::uint32_t Seat::in_use() const noexcept { return table().held_by_owner(); }
+
+std::optional<std::uint32_t> Seat::host_in_use() const noexcept {
+  return table().held(std::min(limit_.high.load(), kUnits));
+}
 
 // False: a process with an older call waits and goes first. If units are free, its bell is rung; until it has looked, or
 // the grace of the region is over, it keeps its turn.

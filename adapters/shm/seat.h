@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "bulkhead/scope.h"
@@ -28,6 +29,7 @@ class Seat final : public UnitSource, Region::Client {
   bool take(const Head& head) noexcept override;
   void give_back(std::uint32_t units) noexcept override;
   std::uint32_t in_use() const noexcept override;
+  std::optional<std::uint32_t> host_in_use() const noexcept override;
   void set_head(const Head* head) noexcept override;
   std::uint32_t limit() const noexcept override;
   bool resize(std::uint32_t limit) noexcept override;
@@ -37,7 +39,7 @@ class Seat final : public UnitSource, Region::Client {
   bool lead() noexcept;
   void stop_leading() noexcept;
   void call_agent() noexcept;
-  void offer() noexcept;  // units may be free: the process whose call is first is told
+  void offer() noexcept;  // units may be free: rings the process whose call is first
 
  private:
   bool waits() const noexcept override { return in_line_.load() || called(); }

@@ -57,7 +57,7 @@ class Table {
     return false;
   }
 
-  // `count` units if then at most `most` are held by all owners, whatever the limit is; for a lease that has ended.
+  // `count` units if all owners then hold at most `most`, independent of the limit; for a lease that has ended.
   bool take_within(std::uint32_t count, std::uint32_t most, std::int64_t now) noexcept {
     const std::uint32_t end = std::min(limit_->high.load(), kUnits);
     most = std::min(most, end);

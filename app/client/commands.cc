@@ -292,14 +292,22 @@ std::string detail_lines(const cli::Style& style, const json::value& one, std::s
     text += fmt::format("   rejected in the last minute: {:.0f} of {:.0f}{}\n", row.minute_rejected,
                         row.minute_calls, row.top_reason.empty() ? "" : ", mostly " + row.top_reason);
   if (row.nested) text += "   nested: its calls are made inside calls of other bulkheads\n";
+  if (const json::value* const all = one.as_object().if_contains("host_in_flight"))
+    text += fmt::format("   host: {} units in use by all processes\n", all->to_number<std::uint64_t>());
   if (const json::value* const f = one.as_object().if_contains("fleet")) {
     const std::string problem(f->at("problem").as_string());
-    text +=
-        fmt::format("   fleet: {}, {}; {} processes; holds {}, needs {}; lease renewed {:.1f} s ago{}\n",
-                    std::string_view(f->at("state").as_string()), std::string_view(f->at("mode").as_string()),
-                    f->at("members").to_number<std::uint64_t>(), f->at("held").to_number<std::uint64_t>(),
-                    f->at("needed").to_number<std::uint64_t>(), f->at("lease_age").to_number<double>(),
-                    problem.empty() ? "" : "; " + problem);
+    const std::string state(f->at("state").as_string()), cut_off(f->at("when_cut_off").as_string());
+    const double loss = f->at("pooling_loss").to_number<double>();
+    text += fmt::format(
+        "   fleet: {}{}, {}; {} members; holds {}, needs {}; lease renewed {:.1f} s ago{}{}\n", state,
+        state == "degraded"
+            ? fmt::format(" since {:.1f} s ({})", f->at("degraded_for").to_number<double>(), cut_off)
+            : "",
+        std::string_view(f->at("mode").as_string()), f->at("members").to_number<std::uint64_t>(),
+        f->at("held").to_number<std::uint64_t>(), f->at("needed").to_number<std::uint64_t>(),
+        f->at("lease_age").to_number<double>(),
+        loss >= 0.001 ? fmt::format("; {:.1f} % of calls find no unit here", 100 * loss) : "",
+        problem.empty() ? "" : "; " + problem);
   }
   for (const json::value& h : one.at("holders").as_array())
     text += fmt::format("   in flight for {:>6}: {} {}\n", cli::span(h.at("age").to_number<double>()),

@@ -23,7 +23,7 @@ namespace {
 using shm::RegionReport;
 
 constexpr const char* kAbout =
-    "Show the processes that hold units of scope: host\n"
+    "Show the processes that hold units of scope: host, or of a lease of scope: fleet\n"
     "\n"
     "FILE is a configuration with host.region, or that region itself. Changes nothing, except\n"
     "with --sweep, which frees the units of dead processes. A call that finds the limit full\n"
@@ -56,8 +56,9 @@ std::string as_text(const std::string& path, const RegionReport& report) {
   std::string out = fmt::format("{}: {} process{}\n", path, report.processes.size(),
                                 report.processes.size() == 1 ? "" : "es");
   for (const auto& limit : report.limits) {
-    out += fmt::format("\n{}: {} of {} units in use\n", cli::printable(limit.name), limit.in_flight,
-                       limit.max_concurrent);
+    out += fmt::format(
+        "\n{}: {} of {} units in use{}\n", cli::printable(limit.name), limit.in_flight, limit.max_concurrent,
+        limit.fleet_limit == 0 ? "" : fmt::format(", leased of the {} of the fleet", limit.fleet_limit));
     for (const auto& h : limit.holders)
       out += fmt::format("  {}: {} unit{}, the oldest for {}\n", name(h.process), h.units,
                          h.units == 1 ? "" : "s", age(h.longest));
@@ -91,6 +92,7 @@ std::string as_json(const std::string& path, const RegionReport& report, std::op
         .field("name", limit.name)
         .field("max_concurrent", limit.max_concurrent)
         .field("in_flight", limit.in_flight);
+    if (limit.fleet_limit != 0) json.field("fleet_limit", limit.fleet_limit);
     json.list("holders");
     for (const auto& h : limit.holders) {
       add(json.open(), h.process);

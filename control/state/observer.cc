@@ -376,6 +376,7 @@ json::object Observer::entry_json(const RegistrySnapshot& all, const RegistrySna
                                      {"scope", to_string(one.scope)}});
     o["budgets"] = std::move(budgets);
   }
+  if (now.host_in_flight) o["host_in_flight"] = *now.host_in_flight;
   if (now.fleet) {
     const FleetSnapshot& f = *now.fleet;
     const auto rounded = [](std::chrono::nanoseconds time) {

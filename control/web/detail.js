@@ -2,7 +2,7 @@
 import { $, badge, colour, grid, h, put, segments } from './dom.js';
 import { count, duration, latency, percent, rate, words } from './format.js';
 import { curl, get, pathOf, quote } from './api.js';
-import { describeOverride, FORCED } from './effects.js';
+import { describeFleet, describeOverride, FORCED } from './effects.js';
 import { chart, stepped } from './charts.js';
 import { PERCENTILES } from './history.js';
 import { eventItem, TONE } from './panels.js';
@@ -102,8 +102,8 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
       return;
     }
     const { fleet } = b;
-    put(tags, fleet && badge(fleet.state === 'leased' ? null : 'warn', [`fleet ${fleet.state}${fleet.degraded_for ? ` ${duration(fleet.degraded_for)}, ${words(fleet.when_cut_off)}` : ''}`,
-      fleet.mode, `${fleet.members} processes`, `holds ${fleet.held}, needs ${fleet.needed}`, `lease ${duration(fleet.lease_age)} old`, fleet.problem].filter(Boolean).join(' · ')),
+    put(tags, fleet && badge(fleet.state === 'leased' ? null : 'warn', describeFleet(fleet)),
+      b.host_in_flight !== undefined && badge(null, `${count(b.host_in_flight)} in flight on this host`),
       [words(b.criticality), b.type && `type ${b.type}`, b.group && `group ${b.group}`, b.ceiling && `adaptive ${b.floor}–${b.ceiling}`].map((text) => text && badge(null, text)),
       b.breaker && badge(TONE[b.circuit], `breaker ${words(b.circuit)}${b.breaker.since ? ` ${duration(view.time - b.breaker.since)}` : ''}`),
       [b.draining && `draining, ${b.in_flight} left`, b.shadow && 'shadow: rejects nothing', ...b.overrides.map((o) => describeOverride(o, view.time))].map((text) => text && badge('warn', text)));

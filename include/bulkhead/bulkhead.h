@@ -196,6 +196,8 @@ struct BulkheadSnapshot {
   std::optional<LimiterSnapshot> adaptive;
   std::optional<HoldbackSnapshot> holdback;
   std::optional<FleetSnapshot> fleet;  // with Scope::fleet
+  // Units that all processes of this host hold: with Scope::host, and with Scope::fleet if they share its lease.
+  std::optional<std::uint32_t> host_in_flight;
   std::vector<BudgetSnapshot> budgets;
 
   std::uint64_t bypassed = 0;                // calls while not enabled

@@ -6,8 +6,8 @@
 //
 // A bulkhead with Scope::host caps the calls of all processes of the host together, one with Scope::fleet those of all
 // processes that use one store (adapters/redis/fleet.h). Everything else is as for any bulkhead: each process has its own
-// line, metrics, breaker and overrides. Snapshot::in_flight counts the calls of this process; Snapshot::saturated is not
-// measured.
+// line, metrics, breaker and overrides. Snapshot::in_flight counts the calls of this process, and
+// BulkheadSnapshot::host_in_flight those of the host; Snapshot::saturated is not measured.
 //
 // The classes below are for implementations of a scope, such as adapters/shm.
 // Threads: take(), give_back(), limit(), in_use() and describe() of a source may be called by any number of threads at once,
@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -65,6 +66,8 @@ class UnitSource {
   virtual bool resize(std::uint32_t limit) noexcept = 0;
   // When it returns, the user is not called any more, and is not being called, unless on this thread.
   virtual void mute() noexcept = 0;
+  // Units that all processes of this host hold; none: they do not share the limit by a region.
+  virtual std::optional<std::uint32_t> host_in_use() const noexcept { return std::nullopt; }
   // For a fleet; false: this source is not one.
   virtual bool describe(FleetSnapshot&) const { return false; }
 };
@@ -133,6 +136,7 @@ class HostLease : public UnitSource {
   virtual std::uint32_t cap() const noexcept = 0;       // units that may be in use while the lease is valid
   virtual void set_cap(std::uint32_t units) noexcept = 0;  // offers new units to the processes that wait
   virtual std::uint32_t in_use_by_all() const noexcept = 0;
+  std::optional<std::uint32_t> host_in_use() const noexcept final { return in_use_by_all(); }
   virtual LeaseTerms terms() const noexcept = 0;
   virtual void set_terms(const LeaseTerms& terms) noexcept = 0;
 

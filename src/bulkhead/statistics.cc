@@ -46,8 +46,10 @@ BulkheadSnapshot BulkheadCore::snapshot() const {
   if (options_in_force.adaptive) s.adaptive = limiter_policy->snapshot();
   if (options_in_force.holdback) s.holdback = holdback_policy->snapshot();
   s.budgets = budgets.snapshot();
-  if (scoped)
+  if (scoped) {
     if (FleetSnapshot now; scoped->describe(now)) s.fleet = std::move(now);
+    s.host_in_flight = scoped->host_in_use();
+  }
   s.bypassed = value(counts.bypassed);
   s.timed_out = value(counts.timed_out);
   for (std::size_t i = 0; i < s.fallbacks.size(); ++i) s.fallbacks[i] = value(counts.fallbacks[i]);

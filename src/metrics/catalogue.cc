@@ -397,6 +397,12 @@ constexpr Descriptor kCatalogue[] = {
     {{"bulkhead_budget_saturated_seconds_total", counter, "bulkhead, budget",
       "Time during which no unit of the budget was available."},
      budget_time<&BudgetSnapshot::saturated>},
+    {{"bulkhead_host_in_flight", gauge, "bulkhead",
+      "scope: host, or fleet with host.region: units that all processes of this host hold."},
+     [](Writer& out, const Page& page) {
+       for (const BulkheadRow& row : page.rows)
+         if (row.now->host_in_flight) out.sample(row.labels, kEnd, number(*row.now->host_in_flight));
+     }},
     {{"bulkhead_fleet_state", gauge, "bulkhead, state",
       "scope: fleet: 1 for the current state of the lease (joining, leased, learning, degraded), 0 for the "
       "others."},
@@ -413,7 +419,8 @@ constexpr Descriptor kCatalogue[] = {
     {{"bulkhead_fleet_needed", gauge, "bulkhead",
       "scope: fleet: units that this process needs, by its calls."},
      part<&BulkheadSnapshot::fleet, &FleetSnapshot::needed>},
-    {{"bulkhead_fleet_members", gauge, "bulkhead", "scope: fleet: processes that share the limit."},
+    {{"bulkhead_fleet_members", gauge, "bulkhead",
+      "scope: fleet: processes that share the limit, or hosts with host.region."},
      part<&BulkheadSnapshot::fleet, &FleetSnapshot::members>},
     {{"bulkhead_fleet_direct", gauge, "bulkhead", "scope: fleet: 1 in mode direct, 0 in mode block."},
      part<&BulkheadSnapshot::fleet, &FleetSnapshot::direct>},

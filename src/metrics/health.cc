@@ -180,6 +180,7 @@ void write_row(Json& json, const BulkheadRow& row, const std::vector<MetricsWind
   }
   if (now.adaptive) json.put("adaptive_limit", now.adaptive->settled);
   if (now.holdback) json.put("holdback_saturation_percent", percent(now.holdback->saturation));
+  if (now.host_in_flight) json.put("host_in_flight", *now.host_in_flight);
   if (now.fleet) {
     json.key("fleet");
     json.open('{');

@@ -49,7 +49,7 @@ class Demand {
   double age_ = 0, arrivals_ = 0, admissions_ = 0, in_use_ = 0;
 };
 
-// The share of calls that find no unit if `units` serve `load` alone and nobody waits: Erlang's formula B.
+// The share of calls that find no unit if `units` serve `load` alone and no call waits: Erlang's formula B.
 inline double erlang_b(std::uint32_t units, double load) noexcept {
   if (!(load > 0)) return 0;
   double blocked = 1;

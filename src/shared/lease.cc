@@ -59,7 +59,7 @@ std::uint32_t Lease::safe_share() const noexcept {
   return std::min(local_cap(), limit() / std::max(1u, members_));
 }
 
-// C3. The calls that still run are a debt: `in_use` has to fall below the new cap before anybody enters.
+// C3. The calls that still run are a debt: `in_use` has to fall below the new cap before a call is admitted.
 std::uint32_t Lease::claim(std::int64_t now) noexcept {
   const std::uint32_t units =
       o_.when_cut_off == WhenCutOff::local ? std::min(cap(), safe_share()) : allowed(now);
@@ -245,7 +245,7 @@ LeaseTerms Lease::terms() const noexcept {
 }
 
 void Lease::resume(const LeaseTerms& t) noexcept {
-  if (t.seq == 0) return;  // nobody has asked for this lease yet
+  if (t.seq == 0) return;  // no agent has sent a request yet
   static_until_ = t.static_until;
   static_cap_ = t.static_cap;
   granted_ = t.granted;
@@ -255,9 +255,9 @@ void Lease::resume(const LeaseTerms& t) noexcept {
   renewed_at_ = t.renewed_at;
   learning_until_ = t.learning_until;
   o_.direct = t.direct;
-  if (t.limit_version >= o_.limit_version) {
+  if (t.limit != 0 && t.limit_version >= o_.limit_version) {
     o_.limit_version = t.limit_version;
-    if (t.limit != 0) limit_ = o_.limit = t.limit;
+    limit_ = o_.limit = t.limit;
   }
   deadline_ = t.deadline;
   full_ = true;

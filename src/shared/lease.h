@@ -1,5 +1,5 @@
-// lease.h - what one process holds of a limit of the fleet: admits calls within its lease without asking anybody, and says
-// when to send which request to the store. Pure: time is an argument, in nanoseconds of a clock of this machine that also
+// lease.h - what one member holds of a limit of the fleet: admits calls within its lease without a request, and decides when
+// to send which request to the store. Pure: time is an argument, in nanoseconds of a clock of this machine that also
 // counts while it sleeps (CLOCK_BOOTTIME), and is never compared with the store's.
 //
 // Threads: take() and give_back() may be called by any thread; all else by one thread, that of the store's client.
@@ -8,8 +8,8 @@
 //  C1  While the lease is valid (now < deadline), held() is at most what the store has granted: the cap is raised only by the
 //      reply to the latest request, and lowered before a request says so. deadline is ttl - margin after that request was
 //      *sent*, and the store counts the ttl from a later instant.
-//  C4  A cap below what is in use (the member's share has become smaller) admits nobody until enough calls have ended; what
-//      they use is held until then. Without that, a member under load would never give anything back.
+//  C4  A cap below what is in use (the member's share has become smaller) admits no call until enough calls have ended; their
+//      units are held until then. Otherwise a member under load would never give units back.
 //  C2  `in_use` grows only while it stays within cap and the lease is valid, or within what the degraded mode allows.
 //  C3  A member whose lease has lapsed claims what its degraded mode lets it use, and no more: 0 in `closed`.
 //  T   gap >= 1.25 heartbeat: members that are well do not look like a step of the clock. margin >= gap + 2 % of ttl: a step
@@ -128,7 +128,7 @@ class Lease {
   static constexpr std::uint32_t in_use(std::uint64_t w) noexcept { return static_cast<std::uint32_t>(w); }
   static constexpr std::uint32_t cap(std::uint64_t w) noexcept { return static_cast<std::uint32_t>(w >> 32); }
   std::uint32_t allowed(std::uint64_t w, std::int64_t now) const noexcept {
-    // acquire: whoever sees a deadline sees the cap that was lowered before it
+    // acquire: a thread that sees a deadline sees the cap that was lowered before it
     if (now < deadline_.load(std::memory_order_acquire)) return cap(w);
     return now < static_until_.load(std::memory_order_relaxed) ? static_cap_.load(std::memory_order_relaxed)
                                                                : 0;

@@ -37,7 +37,8 @@ void note(LimitState& s, MemberState& m, const StoreRequest& r, std::uint32_t gr
 StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
   const auto known = s.members.find(r.member);
   if (known != s.members.end() && r.seq <= known->second.seq) return reply(StoreStatus::stale, s, r, now);
-  if (in_doubt(s, r, now) || s.sum != sum_of(s)) s.learn = now + r.ttl + r.grace;
+  std::uint64_t sum = sum_of(s);
+  if (in_doubt(s, r, now) || s.sum != sum) s.learn = now + r.ttl + r.grace;
   if (!s.known) {
     s.known = true;
     s.limit = r.limit;
@@ -46,11 +47,16 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
   s.run = r.run;
   s.ver = std::max(s.ver, r.seen_ver);
   const bool learning = now < s.learn;
-  if (!learning) std::erase_if(s.members, [&](const auto& m) { return now >= m.second.expires + r.grace; });
+  if (!learning)
+    std::erase_if(s.members, [&](const auto& m) {
+      if (now < m.second.expires + r.grace) return false;
+      sum -= m.second.granted;
+      return true;
+    });
 
   const auto own = s.members.find(r.member);
   const bool live = own != s.members.end() && now < own->second.expires;
-  // Without other members nobody disputes this one's number, unless a newer configuration is known.
+  // The only member may state its number, unless a newer configuration is known.
   const bool alone = s.members.empty() || (s.members.size() == 1 && own != s.members.end());
   if (r.limit_version > s.limit_version ||
       (alone && r.limit_version >= s.limit_version - s.limit_version % kVersionStep)) {
@@ -60,7 +66,7 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
 
   const std::uint32_t before = live ? own->second.granted : 0;
   MemberState& m = s.members[r.member];
-  const std::uint64_t others = sum_of(s) - m.granted;
+  const std::uint64_t others = sum - m.granted;
   const auto free = static_cast<std::uint32_t>(s.limit > others ? s.limit - others : 0);
   m.need = r.need;
   m.slack = r.slack;
@@ -78,7 +84,7 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
   return answer;
 }
 
-// renew, borrow, give_back: one member is read and written, whatever their number.
+// renew, borrow, give_back: read and write one member, so their cost does not grow with the table.
 StoreReply fast(LimitState& s, const StoreRequest& r, std::int64_t now) {
   const auto own = s.members.find(r.member);
   if (own != s.members.end() && r.seq <= own->second.seq) return reply(StoreStatus::stale, s, r, now);

@@ -10,7 +10,7 @@
 //  F2  A request whose seq is not larger than the last one of its member changes nothing. `have` is absolute, so that a
 //      request may be lost, repeated or delayed.
 //  F3  After any doubt about the table (it is missing, older than a member has seen, of another server run, or the clock
-//      stepped) no grant grows for ttl + grace: each member claims what it has, and whoever does not has lapsed by then.
+//      stepped) no grant grows for ttl + grace: each member claims what it has, and a member that does not has lapsed by then.
 //      A request may detect a doubt; none but sync() ends it, so no other operation sets `last` while there is one.
 //  F4  Only the member itself lowers its grant while its lease lasts.
 #pragma once
@@ -68,7 +68,7 @@ struct StoreRequest {
   std::string member{};
   std::uint64_t seq = 0;
   std::uint32_t have = 0;  // what the member holds and keeps, at most
-  std::uint32_t want = 0;  // borrow: so many more
+  std::uint32_t want = 0;  // borrow: units beyond `have`
   std::uint32_t need = 0, slack = 0, weight = 1, tie = 0;
   std::int64_t ttl = 5000, grace = 0, gap = 1250;
   std::string run{};           // of the server that the member is connected to

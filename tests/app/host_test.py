@@ -2,10 +2,12 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from program import PROGRAM, main, run
@@ -90,6 +92,72 @@ class Host(unittest.TestCase):
         done = run("host", self.file)
         self.assertEqual((done.returncode, done.stdout), (3, ""))
         self.assertIn("names no region", done.stderr)
+
+
+@unittest.skipUnless(shutil.which("redis-server"), "needs redis-server")
+class Fleet(unittest.TestCase):
+    """Two processes of one host and one of another share a limit through Redis."""
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self.processes = []
+        self.redis = self.start("redis-server", "--port", "0", "--unixsocket", self.path("redis"), "--save", "", "--dir", self.path())
+
+    def tearDown(self):
+        self.redis.send_signal(signal.SIGCONT)
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+        self.directory.cleanup()
+
+    def path(self, *names):
+        return os.path.join(self.directory.name, *names)
+
+    def start(self, *command):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        return process
+
+    def serve(self, name, region):
+        file = self.path(name + ".yaml")
+        pathlib.Path(file).write_text(
+            "version: 1\nlint_allow: [unused, no-fallback]\n"
+            f"host: {{region: {self.path(region)}}}\n"
+            f'fleet: {{store: "unix://{self.path("redis")}", lease: 1s, mode: block}}\n'
+            f"control: {{unix_socket: {self.path(name)}}}\n"
+            "bulkheads: {pay: {max_concurrent: 50, max_queue: 5, max_wait: 1s, execution_timeout: 1s, scope: fleet}}\n")
+        process = self.start(PROGRAM, "run", file, "--json")
+        self.assertTrue(any('"ready"' in line for line in process.stdout))
+
+    def status(self, name, *words, patience=60):
+        """The output of status, once all words are in it."""
+        end = time.monotonic() + patience
+        while True:
+            text = run("status", "pay", "--admin", self.path(name)).stdout
+            if all(word in text for word in words) or time.monotonic() > end:
+                return text
+            time.sleep(0.05)
+
+    def test_status_shows_the_lease_of_the_host_and_the_loss_of_the_store(self):
+        self.serve("a", "one")
+        self.serve("b", "one")
+        self.serve("c", "two")
+        for name in "abc":
+            text = self.status(name, "fleet: leased", "2 members")
+            self.assertIn("fleet: leased, block; 2 members; holds ", text)
+            self.assertIn("host: 0 units in use by all processes", text)
+        text = run("host", self.path("one")).stdout
+        self.assertIn("2 processes", text)
+        self.assertIn("leased of the 50 of the fleet", text)
+
+        self.redis.send_signal(signal.SIGSTOP)
+        for name in "ab":  # the process that talks to the store, and one that does not
+            text = self.status(name, "fleet: degraded since", "no answer")
+            self.assertIn("(safe_share), block; 2 members", text)
+            self.assertIn("no answer in time", text)
+        self.redis.send_signal(signal.SIGCONT)
+        for name in "abc":
+            self.assertIn("fleet: leased", self.status(name, "fleet: leased"))
 
 
 if __name__ == "__main__":

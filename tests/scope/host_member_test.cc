@@ -49,12 +49,13 @@ class HostMember : public testing::TestWithParam<FleetMode> {
   // A process of the host with that region. Commands: + acquires a unit, - gives one back, t tries one; s, m, h and n tell its
   // state, members, units held and limit; l lowers the limit to 3, x runs calls until the oracle says stop, q ends it.
   std::unique_ptr<Process> process(const std::string& region, std::size_t number = 0,
-                                   WhenCutOff cut_off = WhenCutOff::closed, std::chrono::seconds lease = 1s) {
+                                   WhenCutOff cut_off = WhenCutOff::closed, std::chrono::seconds lease = 1s,
+                                   std::uint32_t limit = 6) {
     return std::make_unique<Process>([=, this, mode = GetParam()](Pipe& pipe) {
       shm::Host host({.region = dir_ / region});
       Fleet fleet({.store = server_.url(), .lease = lease, .when_cut_off = cut_off, .mode = mode}, {}, &host);
       Bulkhead bulkhead(
-          {.name = "db", .max_concurrent = 6, .max_queue = 50, .scope = Scope::fleet, .sources = &fleet});
+          {.name = "db", .max_concurrent = limit, .max_queue = 50, .scope = Scope::fleet, .sources = &fleet});
       std::vector<Call> held;
       pipe.tell();
       for (;;) switch (pipe.wait_go()) {
@@ -199,6 +200,23 @@ TEST_P(HostMember, ALimitThatAnyProcessChangesHoldsForAllHosts) {
   for (auto* p : {&a, &b, &c}) ASSERT_TRUE(leased(*p));
   EXPECT_EQ(ask(b, 'l'), 'y');
   for (auto* p : {&a, &b, &c}) EXPECT_TRUE(until([&] { return ask(*p, 'n') == '3'; }));
+}
+
+// As with one process per member: once all of them have ended, the number of the next one counts.
+TEST_P(HostMember, ANewNumberCountsWhenAllProcessesHaveEnded) {
+  auto killed = process("one");
+  ASSERT_EQ(killed->wait_told(), 'y');
+  ASSERT_TRUE(leased(killed));
+  killed->kill(SIGKILL);
+  ASSERT_EQ(killed->wait_exit(), 128 + SIGKILL);
+  auto next = process("one", 0, WhenCutOff::closed, 1s, 4);
+  ASSERT_EQ(next->wait_told(), 'y');
+  EXPECT_TRUE(until([&] { return ask(next, 'n') == '4'; }));
+  next->go('q');
+  EXPECT_EQ(next->wait_exit(), 0);
+  auto last = process("one", 0, WhenCutOff::closed, 1s, 5);
+  ASSERT_EQ(last->wait_told(), 'y');
+  EXPECT_TRUE(until([&] { return ask(last, 'n') == '5'; }));
 }
 
 TEST_P(HostMember, AHostThatIsCutOffAdmitsItsSafeShare) {

@@ -292,3 +292,11 @@ test('the script that is served is all modules in one, unchanged but for imports
   for (const line of joined.split('\n')) assert.ok(seen.has(line), `not a line of any module: ${line}`);
   assert.doesNotMatch(joined, /^(import|export)\b/m);
 });
+
+test('the badge of a fleet tells state, mode, members, units, the age of the lease, and what is wrong', () => {
+  const fleet = { state: 'leased', mode: 'block', when_cut_off: 'safe_share', members: 3, held: 7, needed: 5, lease_age: 0.4, degraded_for: 0, pooling_loss: 0, problem: '' };
+  assert.equal(effects.describeFleet(fleet), 'fleet leased · block · 3 members · holds 7, needs 5 · lease 0s old');
+  assert.equal(effects.describeFleet({ ...fleet, members: 1, pooling_loss: 0.127 }), 'fleet leased · block · 1 member · holds 7, needs 5 · lease 0s old · 13% of calls find no unit here');
+  assert.equal(effects.describeFleet({ ...fleet, state: 'degraded', mode: 'direct', degraded_for: 75, lease_age: 80, problem: 'redis://limits:6379: no answer in time' }),
+    'fleet degraded 1m 15s, safe share · direct · 3 members · holds 7, needs 5 · lease 1m 20s old · redis://limits:6379: no answer in time');
+});
