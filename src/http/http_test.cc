@@ -37,20 +37,13 @@ struct Row {
   bool retry;
 };
 const Row rows[] = {
-    {Reason::concurrency_limit, 503, 429, 503, true},
-    {Reason::queue_limit, 503, 429, 503, true},
-    {Reason::timeout, 503, 429, 503, true},
-    {Reason::cancelled, 503, 503, 503, false},
-    {Reason::shutdown, 503, 503, 503, true},
-    {Reason::evicted, 503, 429, 503, true},
-    {Reason::deadline, 503, 503, 504, true},
-    {Reason::breaker_open, 503, 503, 503, true},
-    {Reason::rate_limit, 429, 429, 429, true},
-    {Reason::tenant_limit, 429, 429, 429, true},
-    {Reason::draining, 503, 503, 503, true},
-    {Reason::budget_limit, 503, 429, 503, true},
-    {Reason::holdback, 503, 429, 503, true},
-    {Reason::execution_timeout, 504, 504, 504, false},
+    {Reason::concurrency_limit, 503, 429, 503, true}, {Reason::queue_limit, 503, 429, 503, true},
+    {Reason::timeout, 503, 429, 503, true},           {Reason::cancelled, 503, 503, 503, false},
+    {Reason::shutdown, 503, 503, 503, true},          {Reason::evicted, 503, 429, 503, true},
+    {Reason::deadline, 503, 503, 504, true},          {Reason::breaker_open, 503, 503, 503, true},
+    {Reason::rate_limit, 429, 429, 429, true},        {Reason::tenant_limit, 429, 429, 429, true},
+    {Reason::draining, 503, 503, 503, true},          {Reason::budget_limit, 503, 429, 503, true},
+    {Reason::holdback, 503, 429, 503, true},          {Reason::execution_timeout, 504, 504, 504, false},
 };
 
 TEST(HttpRefusal, EveryReasonHasItsResponse) {

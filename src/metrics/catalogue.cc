@@ -116,7 +116,8 @@ void write_rejected(Writer& out, const Page& page) {
 
 void write_would_reject(Writer& out, const Page& page) {
   for (const BulkheadRow& row : page.rows)
-    for (std::size_t i = 0; i <= static_cast<std::size_t>(Reason::execution_timeout); ++i)  // no injected faults
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(Reason::execution_timeout);
+         ++i)  // no injected faults
       out.sample(row.labels, reason_texts()[i], row.now->would_reject[i]);
 }
 

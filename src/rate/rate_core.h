@@ -76,7 +76,8 @@ class RateLimiterCore {
           !full_at_.compare_exchange_strong(moved, last_move_.apply(ticket.mark - charge),
                                             std::memory_order_relaxed))
         return false;
-      last_move_ = {};  // the next ticket may have the mark last_move_.to, and is not the one the move remembers
+      last_move_ =
+          {};  // the next ticket may have the mark last_move_.to, and is not the one the move remembers
     }
     tally_.add(kCancelled);
     return true;
