@@ -23,6 +23,9 @@ void prepare(BulkheadOptions& options) {
   options.pool = {};
   options.histograms = false;  // the engine has its own
   options.track_holders = false;
+  if (options.holdback)  // the pressure of this host says nothing about the simulated ones
+    options.holdback->max_cpu_pressure = options.holdback->max_memory_pressure =
+        options.holdback->max_io_pressure = 0;
 }
 
 RegistryChange change_of(Config config) {

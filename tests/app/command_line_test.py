@@ -23,7 +23,7 @@ class HelpAndVersion(unittest.TestCase):
             done = run(*arguments)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertLess(done.stdout.index("Examples:"), done.stdout.index("Options:"))
-            self.assertLessEqual(len(done.stdout.splitlines()), 54 if len(arguments) == 1 else 44 if arguments[0] == "simulate" else 28)  # a line for each command
+            self.assertLessEqual(len(done.stdout.splitlines()), 56 if len(arguments) == 1 else 44 if arguments[0] == "simulate" else 28)  # a line for each command
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 88)
             self.assertNotIn(ESCAPE, done.stdout)
 
