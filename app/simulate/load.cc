@@ -483,8 +483,13 @@ class Reader {
         event(node.values[i], path);
       }
     }
-    std::stable_sort(load_.deployments.begin(), load_.deployments.end(),
-                     [](const sim::Deployment& a, const sim::Deployment& b) { return a.at < b.at; });
+  }
+
+  void deploy(const sim::Deployment& d) {  // in the order of time, and of the file
+    load_.deployments.insert(
+        std::upper_bound(load_.deployments.begin(), load_.deployments.end(), d,
+                         [](const sim::Deployment& a, const sim::Deployment& b) { return a.at < b.at; }),
+        d);
   }
 
   void event(const Node& node, const std::string& path) {
@@ -536,10 +541,10 @@ class Reader {
     if (who == "replicas" && is({"restart"}) && !at) {
       if (to == INT64_MAX) return wrong("a rolling restart needs an end");
       for (std::uint32_t r = 0; r < load_.replicas; ++r)
-        load_.deployments.push_back({.at = static_cast<double>(from + (to - from) / load_.replicas * r) / 1e9,
-                                     .instance = r,
-                                     .stops = true,
-                                     .starts = true});
+        deploy({.at = static_cast<double>(from + (to - from) / load_.replicas * r) / 1e9,
+                .instance = r,
+                .stops = true,
+                .starts = true});
       return;
     }
     if (who == "replica" && what.size() >= 2) {
@@ -552,10 +557,10 @@ class Reader {
       if (verb == "cut" && what.size() == 3 && what[2] == "off" && !at)
         load_.faults.push_back({.kind = StoreFault::Kind::cut_off, .replica = r, .from = from, .to = to});
       else if ((verb == "stops" || verb == "starts" || verb == "restarts") && at && what.size() == 2)
-        load_.deployments.push_back({.at = static_cast<double>(from) / 1e9,
-                                     .instance = r,
-                                     .stops = verb != "starts",
-                                     .starts = verb != "stops"});
+        deploy({.at = static_cast<double>(from) / 1e9,
+                .instance = r,
+                .stops = verb != "starts",
+                .starts = verb != "stops"});
       else
         wrong("is not something a replica does");
       return;

@@ -93,7 +93,7 @@ class TraceReader {
   static constexpr std::size_t kNone = SIZE_MAX;
   struct Row {
     double at;
-    std::size_t bulkhead;
+    std::size_t order, bulkhead;
     sim::RecordedCall call;
   };
 
@@ -167,11 +167,13 @@ class TraceReader {
     else if (std::find(sets_.begin(), sets_.end(), name) != sets_.end())
       return complain(line, fmt::format("{} is a set of tenants, and the call names none", name),
                       "give the column tenant");
+    row.order = rows_.size();
     rows_.push_back(row);
   }
 
   void finish() {
-    std::stable_sort(rows_.begin(), rows_.end(), [](const Row& a, const Row& b) { return a.at < b.at; });
+    std::sort(rows_.begin(), rows_.end(),
+              [](const Row& a, const Row& b) { return a.at != b.at ? a.at < b.at : a.order < b.order; });
     const double first = rows_.front().at;
     std::map<std::size_t, std::size_t> places;
     for (Row& row : rows_) {
@@ -395,6 +397,7 @@ Converted convert_log(std::string_view log, const std::string& file, const std::
 
   struct Line {
     double at;
+    std::size_t order;
     std::string text;
   };
   std::vector<Line> lines;
@@ -434,10 +437,12 @@ Converted convert_log(std::string_view log, const std::string& file, const std::
     const auto word = [&](const std::optional<std::size_t>& i) {
       return i && (*values)[*i] != "-" ? csv_name((*values)[*i]) : std::string();
     };
-    lines.push_back({*at - whole, fmt::format("{},{:.6g},{},{},{}\n", bulkhead, *duration,
-                                              failed ? "failure" : "ok", word(priority), word(tenant))});
+    lines.push_back({*at - whole, lines.size(),
+                     fmt::format("{},{:.6g},{},{},{}\n", bulkhead, *duration, failed ? "failure" : "ok",
+                                 word(priority), word(tenant))});
   }
-  std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.at < b.at; });
+  std::sort(lines.begin(), lines.end(),
+            [](const Line& a, const Line& b) { return a.at != b.at ? a.at < b.at : a.order < b.order; });
   result.calls = lines.size();
   if (lines.empty()) {
     result.problem = result.skipped > 0
