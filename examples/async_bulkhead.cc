@@ -32,7 +32,7 @@ int main() {
                      });
   mail.async_execute(
       [] { return 1; }, {.fallback = [](const bulkhead::Cause&) { return -1; }},  // the line is full
-      [](bulkhead::Ended<int> ended) { std::printf("refused: %d\n", std::move(ended).get().value_or(0)); });
+      [](bulkhead::Ended<int> ended) { std::printf("rejected: %d\n", std::move(ended).get().value_or(0)); });
 
   busy->finish(bulkhead::Outcome::success);  // runs the one in line
   coroutine(mail);

@@ -13,8 +13,8 @@ int main() {
   int answers = 0;
   while (payments.run([] { return 503; }, judge)) ++answers;
 
-  const auto refused = payments.run([] { return 200; }, judge);  // not called at all
+  const auto rejected = payments.run([] { return 200; }, judge);  // not called at all
   const auto s = payments.snapshot();
-  std::printf("%d calls, then %s\n", answers, refused.error().message().c_str());
+  std::printf("%d calls, then %s\n", answers, rejected.error().message().c_str());
   std::printf("the breaker is %s: %s\n", to_string(s.state).data(), to_string(s.reason).data());
 }

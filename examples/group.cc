@@ -39,7 +39,7 @@ int main() {
 
   const std::stop_token stop = reports.back().stop_token();
   db.member("checkout").async_acquire({}, [](const bulkhead::Result<bulkhead::Permit>& permit) {
-    std::printf("checkout: %s\n", permit ? "admitted" : "refused");
+    std::printf("checkout: %s\n", permit ? "admitted" : "rejected");
   });
   std::printf("a report is told to stop: %s\n", stop.stop_requested() ? "yes" : "no");
   reports.pop_back();  // and does: checkout goes on

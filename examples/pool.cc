@@ -14,8 +14,8 @@ int main() {
   auto slow = reports.submit([&] { started.count_down(), finish.wait(); });
   started.wait();
   auto queued = reports.submit([] { return 7; });
-  const auto refused = reports.submit([] { return 8; }).get();
-  std::puts(refused.error().message().c_str());  // queue_limit
+  const auto rejected = reports.submit([] { return 8; }).get();
+  std::puts(rejected.error().message().c_str());  // queue_limit
 
   const auto late = slow.get_for(10ms);
   std::puts(late.error().message().c_str());  // timeout: the caller goes on

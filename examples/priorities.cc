@@ -13,7 +13,7 @@ int main() {
   while (auto permit = gate.try_acquire()) permits.push_back(*std::move(permit));
   std::printf("%zu of 5 for normal calls\n", permits.size());
   const auto critical = gate.try_acquire({.priority = Priority::critical});
-  std::printf("critical call: %s\n", critical ? "admitted" : "refused");
+  std::printf("critical call: %s\n", critical ? "admitted" : "rejected");
 
   const auto tell = [](const char* who) {
     return [who](const bulkhead::Result<bulkhead::Permit>& permit) {

@@ -61,7 +61,7 @@ TEST_F(AsioAcquire, CompletesOnItsExecutorAndNeverInsideTheInitiatingFunction) {
   EXPECT_TRUE(got.admitted());
 }
 
-TEST_F(AsioAcquire, ARefusalTooComesThroughTheExecutor) {
+TEST_F(AsioAcquire, ARejectionTooComesThroughTheExecutor) {
   gate.close();
   Got got;
   async_acquire(gate, {}, got.handler(io));
@@ -109,7 +109,7 @@ TEST_F(AsioAcquire, ItsTimeoutIsATimerOfItsExecutor) {
   EXPECT_EQ(late.reason(), Reason::timeout);
 }
 
-TEST_F(AsioAcquire, ADeadlineThatHasPassedIsRefusedAtOnce) {
+TEST_F(AsioAcquire, ADeadlineThatHasPassedIsRejectedAtOnce) {
   auto held = gate.try_acquire();
   Got got;
   async_acquire(gate, {.deadline = std::chrono::steady_clock::now() - 1s}, got.handler(io));
@@ -349,7 +349,7 @@ TEST_F(AsioAcquire, AnIoContextThatGoesWithAPermitNobodyTookGivesItBack) {
   EXPECT_EQ(gate.in_flight(), 0u);
 }
 
-TEST_F(AsioAcquire, AGateThatGoesRefusesTheOperationsInItsLine) {
+TEST_F(AsioAcquire, AGateThatGoesRejectsTheOperationsInItsLine) {
   Got got;
   std::optional<Gate> going(std::in_place, GateOptions{.max_concurrent = 1, .max_queue = 1});
   auto held = going->try_acquire();

@@ -28,7 +28,7 @@ TEST(AsioStackful, AcquiresSubmitsAndExecutesAsIfItBlocked) {
       io,
       [&](const asio::yield_context& yield) {
         Result<Permit> permit = async_acquire(gate, {}, yield);
-        log.push_back(permit ? "admitted" : "refused");
+        log.push_back(permit ? "admitted" : "rejected");
         const Result<Permit> second = async_acquire(gate, {.timeout = 1ms}, yield);
         log.emplace_back(to_string(second.error().reason));
         const auto [thrown, answer] = async_submit(pool, [] { return 42; }, {}, asio::as_tuple(yield));
@@ -42,7 +42,7 @@ TEST(AsioStackful, AcquiresSubmitsAndExecutesAsIfItBlocked) {
             {}, asio::as_tuple(yield));
         log.push_back(also_thrown ? "threw" : std::to_string(called.value_or(0)));
         Result<Call> call = async_acquire(bulkhead, {}, yield);
-        log.push_back(call ? "called" : "refused");
+        log.push_back(call ? "called" : "rejected");
       },
       asio::detached);
   io.run();

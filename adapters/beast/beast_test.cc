@@ -227,9 +227,9 @@ TEST_F(BeastStream, AClientOfHttp10GetsTheWholeAtTheEnd) {
   EXPECT_THAT(all, testing::EndsWith("\r\n\r\ndata: 1\n\ndata: 2\n\ndata: 3\n\n"));
 }
 
-TEST_F(BeastServer, RefusesWithStatusReasonAndRetryAfter) {
+TEST_F(BeastServer, RejectsWithStatusReasonAndRetryAfter) {
   start(holding());
-  a_refusal_says_why("/strict");
+  a_rejection_says_why("/strict");
 }
 
 TEST_F(BeastServer, ARequestInLineIsServedInTurnAndThatOfAClientThatHasGoneNeverRuns) {
@@ -404,7 +404,7 @@ TEST_F(BeastServer, TheExecutionTimeoutOfTheBulkheadCancelsTheHandlerAndIsCounte
   EXPECT_THAT(c.read(), HasSubstr("forever"));
 }
 
-TEST_F(BeastServer, ABlockingHandlerThatTakesTooLongIs504AndNotARefusal) {
+TEST_F(BeastServer, ABlockingHandlerThatTakesTooLongIs504AndNotARejection) {
   registry.add({.options = {.name = "brief",
                             .isolation = Isolation::threads,
                             .max_concurrent = 1,
@@ -493,7 +493,7 @@ TEST(BeastLastInLine, AnIoContextThatGoesEndsThoseWhoWait) {
   EXPECT_EQ(alive.use_count(), 1);
 }
 
-TEST_F(BeastServer, InAStormRefusalsLeaveAtTheirPace) {
+TEST_F(BeastServer, InAStormRejectionsLeaveAtTheirPace) {
   start(holding(), {.routes = {{.path = "/", .bulkhead = "strict"}},
                     .storm = {.per_second = 100, .burst = 1, .batch = 2, .max_hold = 1s}});
   Client holder = client();
@@ -570,7 +570,7 @@ TEST_F(BeastServer, AStopEndsTheWaitOfADrain) {
 
 TEST_F(BeastServer, AHandlerSaysWhatItsRequestSaysAboutTheDependency) {
   const auto reply = [](const Request& request, Context& context) {
-    if (request.target() == "/refused") {
+    if (request.target() == "/rejected") {
       Gate inner{{.name = "inner", .max_concurrent = 1}};
       const auto held = inner.try_acquire();
       return context.reject(inner.try_acquire().error());
@@ -599,10 +599,10 @@ TEST_F(BeastServer, AHandlerSaysWhatItsRequestSaysAboutTheDependency) {
       EXPECT_TRUE(becomes([&] { return judged->idle(); }));
       return judged->snapshot().breaker->failures;
     };
-    c.get("/refused");
-    const std::string refused = c.read();
-    EXPECT_THAT(refused, StartsWith("HTTP/1.1 503"));
-    EXPECT_THAT(refused, HasSubstr("X-Bulkhead-Reason: concurrency_limit"));
+    c.get("/rejected");
+    const std::string rejected = c.read();
+    EXPECT_THAT(rejected, StartsWith("HTTP/1.1 503"));
+    EXPECT_THAT(rejected, HasSubstr("X-Bulkhead-Reason: concurrency_limit"));
     c.get("/ignored");
     EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 502"));
     c.get("/throws");

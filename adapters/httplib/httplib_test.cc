@@ -55,7 +55,7 @@ class HttplibServer : public tests::HttpServerTest {
         return sink.write(part.data(), part.size());
       });
     });
-    server->Get("/slow/refused", [](const auto&, auto& response) {
+    server->Get("/slow/rejected", [](const auto&, auto& response) {
       Gate inner{{.name = "inner", .max_concurrent = 1}};
       const auto held = inner.try_acquire();
       Server::reject(inner.try_acquire().error(), response);
@@ -146,12 +146,12 @@ TEST_F(HttplibServer, ServesThroughTheBulkheadAndGivesThePlaceBack) {
   EXPECT_EQ(now("slow").failed, 2u);
 }
 
-TEST_F(HttplibServer, RefusesWithStatusReasonAndRetryAfter) {
+TEST_F(HttplibServer, RejectsWithStatusReasonAndRetryAfter) {
   start();
-  a_refusal_says_why("/strict/hold");
+  a_rejection_says_why("/strict/hold");
 }
 
-TEST_F(HttplibServer, ARefusalEndsItsConnectionSoThatItsThreadIsFree) {
+TEST_F(HttplibServer, ARejectionEndsItsConnectionSoThatItsThreadIsFree) {
   start();
   const Client first = client(), second = client();
   first.get("/strict/hold");
@@ -161,7 +161,7 @@ TEST_F(HttplibServer, ARefusalEndsItsConnectionSoThatItsThreadIsFree) {
   EXPECT_EQ(second.read(), "");
 }
 
-TEST_F(HttplibServer, InAStormRefusalsLeaveAtTheirPaceAndHoldNoThread) {
+TEST_F(HttplibServer, InAStormRejectionsLeaveAtTheirPaceAndHoldNoThread) {
   // Two threads: one runs, and the other one must be free again and again.
   start({.storm = {.per_second = 100, .burst = 1, .batch = 2, .max_hold = 1s}}, {.threads = 2});
   const Client holder = client();
@@ -325,7 +325,7 @@ TEST_F(HttplibServer, AResponseThatIsBeingProducedKeepsItsPlace) {
 TEST_F(HttplibServer, AHandlerSaysWhatItsRequestSaysAboutTheDependency) {
   start();
   const Client c = client();
-  c.get("/slow/refused");
+  c.get("/slow/rejected");
   EXPECT_THAT(c.read(), AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("X-Bulkhead-Reason: concurrency_limit")));
   c.get("/slow/ignored");
   EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 502"));

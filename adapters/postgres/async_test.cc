@@ -416,7 +416,7 @@ TEST(PostgresAsync, AnIoContextThatGoesWithCoroutinesInLineTakesThemOut) {
 
 // ---- values ----
 
-TEST(PostgresAsync, AValueOrAStatementWithANulByteIsRefusedAndTheConnectionGoesOn) {
+TEST(PostgresAsync, AValueOrAStatementWithANulByteIsRejectedAndTheConnectionGoesOn) {
   Pool pool(options("async_nul", 1));
   run([&]() -> awaitable<void> {
     auto db = co_await async_acquire(pool);

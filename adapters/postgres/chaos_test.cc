@@ -41,7 +41,7 @@ std::jthread repeat(F fn) {
 // ---- the incident ----
 
 struct Outcome {
-  std::uint32_t calls = 0, refused = 0;
+  std::uint32_t calls = 0, rejected = 0;
   std::chrono::nanoseconds p99{};
 };
 
@@ -63,7 +63,7 @@ Outcome checkout_beside(Pool& checkout, Pool& analytics, const std::string& repo
     const auto began = steady_clock::now();
     ++outcome.calls;
     auto db = checkout.acquire({.timeout = 150ms});
-    if (!db || !(*db)->query("select 1")) ++outcome.refused;
+    if (!db || !(*db)->query("select 1")) ++outcome.rejected;
     times.push_back(steady_clock::now() - began);
   }
   for (std::jthread& reporter : slow) reporter.request_stop();
@@ -93,12 +93,12 @@ bool isolated(const std::string& report, std::uint32_t analytics_share) {
     EXPECT_EQ(shop["checkout"].snapshot().gate.rejected(), 0u);
   }
   const auto ms = [](auto t) { return std::chrono::duration<double, std::milli>(t).count(); };
-  std::cout << "checkout: without " << without.refused << "/" << without.calls << " refused, p99 "
-            << ms(without.p99) << " ms; calm p99 " << ms(calm.p99) << " ms; with bulkheads " << with.refused
-            << "/" << with.calls << " refused, p99 " << ms(with.p99) << " ms\n";
-  EXPECT_GT(without.refused, without.calls / 2) << "the shared pool is taken by analytics";
-  EXPECT_EQ(calm.refused, 0u);
-  EXPECT_EQ(with.refused, 0u);
+  std::cout << "checkout: without " << without.rejected << "/" << without.calls << " rejected, p99 "
+            << ms(without.p99) << " ms; calm p99 " << ms(calm.p99) << " ms; with bulkheads " << with.rejected
+            << "/" << with.calls << " rejected, p99 " << ms(with.p99) << " ms\n";
+  EXPECT_GT(without.rejected, without.calls / 2) << "the shared pool is taken by analytics";
+  EXPECT_EQ(calm.rejected, 0u);
+  EXPECT_EQ(with.rejected, 0u);
   EXPECT_GT(with.calls, without.calls);
   return with.p99 < calm.p99 * 3 + 10ms;
 }
@@ -217,7 +217,7 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
   Proxy proxy(server.port());
   constexpr auto kWait = 300ms, kQuery = 300ms;
   std::atomic<std::uint32_t> allowed{4};
-  std::atomic<std::uint64_t> good{0}, refused{0}, failed{0}, broken{0}, samples{0};
+  std::atomic<std::uint64_t> good{0}, rejected{0}, failed{0}, broken{0}, samples{0};
   std::atomic<std::int64_t> most{0}, longest{0};
   std::atomic<bool> hard{false};
   Pool pool({.name = "chaos",
@@ -236,7 +236,7 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
       {
         auto db = pool.acquire({.timeout = kWait, .deadline = began + kWait + kQuery});
         if (!db) {
-          ++(db.error().failed() ? failed : refused);
+          ++(db.error().failed() ? failed : rejected);
           std::this_thread::sleep_for(1ms);
         } else if (const auto dice = random() % 8;
                    auto rows = dice == 0           ? (*db)->run("begin; select pg_sleep(0.002)")
@@ -325,7 +325,7 @@ TEST(PostgresChaos, NeverMoreBackendsThanMaxAndNoLeaseLost) {
   EXPECT_EQ(s.gate.in_flight, 0u);
   EXPECT_EQ(s.used, 0u);
   EXPECT_EQ(s.gate.admitted, s.gate.released);
-  std::cout << good << " good, " << broken << " broken, " << refused << " refused, " << failed
+  std::cout << good << " good, " << broken << " broken, " << rejected << " rejected, " << failed
             << " could not connect; " << s.opened << " opened; most backends " << most << "; longest call "
             << std::chrono::duration<double, std::milli>(std::chrono::nanoseconds(longest)).count()
             << " ms\n";

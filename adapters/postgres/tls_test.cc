@@ -74,7 +74,7 @@ TEST_F(PostgresTls, TheRightRootIsTrustedAndTheNameIsVerifiedWhereAsked) {
   EXPECT_THAT(other.error().message(), HasSubstr("does not match host name \"elsewhere.example\""));
 }
 
-TEST_F(PostgresTls, AWrongRootIsRefused) {
+TEST_F(PostgresTls, AWrongRootIsRejected) {
   for (const char* mode : {"verify-ca", "verify-full"}) {
     const auto wrong = connect("localhost", {.mode = mode, .root_certificate = file("wrong.crt")});
     ASSERT_FALSE(wrong) << mode;

@@ -213,7 +213,7 @@ TEST_F(FileWatchTest, SaysWhatIsWrong) {
 }
 
 // Opening a FIFO for reading waits for somebody who writes: it used to, for ever.
-TEST_F(FileWatchTest, AFifoIsRefusedAndOneThatTakesThePlaceOfTheFileIsToldOf) {
+TEST_F(FileWatchTest, AFifoIsRejectedAndOneThatTakesThePlaceOfTheFileIsToldOf) {
   ASSERT_EQ(mkfifo((dir_ / "fifo").c_str(), 0600), 0);
   try {
     start(dir_ / "fifo");

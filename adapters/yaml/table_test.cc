@@ -94,14 +94,14 @@ TEST(Table, EveryBoundHolds) {
       for (const ConfigProblem& p : parse(file_with(r.path, text)).problems)
         if (p.message.find("is out of range") != std::string::npos ||
             p.message.find("is not a") != std::string::npos)
-          return "refused";
+          return "rejected";
       return "accepted";
     };
     const double step = r.row->kind == Kind::count ? 1 : 0.001;
-    EXPECT_STREQ(verdict(r.row->high), r.row->below ? "refused" : "accepted") << r.path;
-    EXPECT_STREQ(verdict(r.row->high + step), "refused") << r.path;
-    EXPECT_STREQ(verdict(r.row->low), r.row->above ? "refused" : "accepted") << r.path;
-    EXPECT_STREQ(verdict(r.row->low - step), "refused") << r.path;
+    EXPECT_STREQ(verdict(r.row->high), r.row->below ? "rejected" : "accepted") << r.path;
+    EXPECT_STREQ(verdict(r.row->high + step), "rejected") << r.path;
+    EXPECT_STREQ(verdict(r.row->low), r.row->above ? "rejected" : "accepted") << r.path;
+    EXPECT_STREQ(verdict(r.row->low - step), "rejected") << r.path;
   }
 }
 
@@ -116,7 +116,7 @@ TEST(Table, NoSettingTakesAMapOrNothing) {
   }
 }
 
-// The extremes of every setting of a bulkhead, one at a time: what the decoder lets through no constructor refuses.
+// The extremes of every setting of a bulkhead, one at a time: what the decoder lets through no constructor rejects.
 TEST(Table, WhatIsAcceptedCanBeMade) {
   for (const PathRow& r : config::all_rows()) {
     if (!r.path.starts_with("bulkheads.NAME.") || r.row->section) continue;

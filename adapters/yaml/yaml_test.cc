@@ -159,7 +159,7 @@ TEST(Yaml, DepthAndNumberOfValuesAreBounded) {
   EXPECT_THAT(errors(many + "1]"), HasSubstr("more than 100000 values"));
 }
 
-TEST(Yaml, AnchorsAliasesTagsAndSecondDocumentsAreRefused) {
+TEST(Yaml, AnchorsAliasesTagsAndSecondDocumentsAreRejected) {
   EXPECT_THAT(errors("version: &one 1\n"), HasSubstr("anchors are not supported"));
   EXPECT_THAT(errors("a: &a [x]\nb: [*a, *a]\n"), HasSubstr("f:2:5: aliases are not supported"));
   EXPECT_THAT(errors("version: !!str 1\n"), HasSubstr("tags are not supported"));

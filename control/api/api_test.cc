@@ -178,7 +178,7 @@ TEST(Control, OnlyASocketThatNobodyListensAtIsReplaced) {
 TEST(Control, WhereAnybodyCouldReachItItNeedsTlsAndTokens) {
   World w;
   w.options.listen = "0.0.0.0:0";
-  const auto refused = [&]() -> std::string {
+  const auto rejected = [&]() -> std::string {
     try {
       w.start();
       return "";
@@ -186,17 +186,17 @@ TEST(Control, WhereAnybodyCouldReachItItNeedsTlsAndTokens) {
       return e.what();
     }
   };
-  EXPECT_NE(refused().find("give a certificate"), std::string::npos) << refused();
+  EXPECT_NE(rejected().find("give a certificate"), std::string::npos) << rejected();
   w.options.certificate = "cert.pem";
-  EXPECT_NE(refused().find("only useful together"), std::string::npos);
+  EXPECT_NE(rejected().find("only useful together"), std::string::npos);
   w.options.private_key = "key.pem";
   w.options.tokens_file.clear();
-  EXPECT_NE(refused().find("tokens_file"), std::string::npos);
+  EXPECT_NE(rejected().find("tokens_file"), std::string::npos);
   w.options.listen = "somewhere";
-  EXPECT_NE(refused().find("is not an address and a port"), std::string::npos);
+  EXPECT_NE(rejected().find("is not an address and a port"), std::string::npos);
   w.options.listen.clear();
   w.options.unix_socket.clear();
-  EXPECT_NE(refused().find("give at least one"), std::string::npos);
+  EXPECT_NE(rejected().find("give at least one"), std::string::npos);
   EXPECT_THROW(Tokens::parse("ann admin abc", "t"), std::invalid_argument);
   EXPECT_THROW(Tokens::parse("ann boss " + sha256_hex("x"), "t"), std::invalid_argument);
   const std::string ann = "ann admin " + sha256_hex("x") + ' ';
@@ -206,7 +206,7 @@ TEST(Control, WhereAnybodyCouldReachItItNeedsTlsAndTokens) {
 }
 
 // Whoever may write it may make himself an admin. Reading it tells only hashes.
-TEST(Control, ATokensFileThatOthersMayWriteIsRefused) {
+TEST(Control, ATokensFileThatOthersMayWriteIsRejected) {
   World w;
   for (const auto& [mode, good] :
        {std::pair{0600, true}, {0644, true}, {0440, true}, {0620, false}, {0602, false}}) {
@@ -214,8 +214,8 @@ TEST(Control, ATokensFileThatOthersMayWriteIsRefused) {
     std::string why;
     try {
       Tokens::load(w.options.tokens_file);
-    } catch (const std::invalid_argument& refused) {
-      why = refused.what();
+    } catch (const std::invalid_argument& rejected) {
+      why = rejected.what();
     }
     EXPECT_EQ(why.empty(), good) << std::oct << mode;
     if (good) continue;
@@ -492,9 +492,9 @@ TEST(Control, TheFileIsShownCheckedComparedAndLoaded) {
   EXPECT_EQ('"' + std::string(last_audit().at("before").as_string()) + '"', first);
   EXPECT_EQ('"' + std::string(last_audit().at("after").as_string()) + '"', second);
   broken = true;
-  const Reply refused = post("/v1/config/reload", "", {}, "a");
-  EXPECT_EQ(refused.status, 422);
-  EXPECT_EQ(number(refused.json().at("errors").as_array()[0].at("line")), 7);
+  const Reply rejected = post("/v1/config/reload", "", {}, "a");
+  EXPECT_EQ(rejected.status, 422);
+  EXPECT_EQ(number(rejected.json().at("errors").as_array()[0].at("line")), 7);
   // Where and what, in one line, whoever tells it.
   const json::value line("/etc/b.yaml:7:3: bulkheads.api: is wrong");
   EXPECT_EQ(last_audit().at("kind"), "reload_failed");

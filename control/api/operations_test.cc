@@ -139,7 +139,7 @@ TEST(Operations, AReloadOfSomethingElseKeepsWhatOperatorsHaveSet) {
   EXPECT_EQ(w["api"].snapshot().gate.max_concurrent, 20u);
 }
 
-TEST(Operations, AServerThatDoesNotKnowTheFileOfItsRegistryIsRefused) {
+TEST(Operations, AServerThatDoesNotKnowTheFileOfItsRegistryIsRejected) {
   FileWorld w;
   EXPECT_THROW(Server(w.registry, {.unix_socket = w.directory + "/other.sock"}), std::invalid_argument);
   Registry other;
@@ -447,15 +447,15 @@ TEST(Operations, NumbersAreTakenAsJsonHasThemAndToldAsTheyAre) {
 }
 
 // Which of two values counts would be the parser's choice.
-TEST(Operations, AKeyThatStandsTwiceIsRefused) {
+TEST(Operations, AKeyThatStandsTwiceIsRejected) {
   World w;
-  const auto refused = [](const Reply& reply, const std::string& key) {
+  const auto rejected = [](const Reply& reply, const std::string& key) {
     EXPECT_EQ(reply.status, 400) << reply.body;
     EXPECT_NE(reply.body.find("\\\"" + key + "\\\""), std::string::npos) << reply.body;
   };
-  refused(w.put("/v1/overrides/db", R"({"max_concurrent": 5, "reason": "r", "max_concurrent": 6})"),
-          "max_concurrent");
-  refused(
+  rejected(w.put("/v1/overrides/db", R"({"max_concurrent": 5, "reason": "r", "max_concurrent": 6})"),
+           "max_concurrent");
+  rejected(
       w.put("/v1/overrides/db", R"({"max_concurrent": 5, "reason": "\"a\": [{", "max_c\u006fncurrent" : 6})"),
       "max_concurrent");
   const auto batch = [&](const std::string& body) {
@@ -465,7 +465,7 @@ TEST(Operations, AKeyThatStandsTwiceIsRefused) {
     return R"({"method": "PUT", "path": "/v1/drains/)" + std::string(name) + R"(", "body": {"reason": "r"})" +
            more + '}';
   };
-  refused(batch(R"({"operations": [)" + operation("db", R"(, "body": {"reason": "s"})") + "]}"), "body");
+  rejected(batch(R"({"operations": [)" + operation("db", R"(, "body": {"reason": "s"})") + "]}"), "body");
   EXPECT_FALSE(w["db"].snapshot().draining);
   EXPECT_EQ(batch(R"({"operations": [)" + operation("db", "") + ',' + operation("auto", "") + "]}").status,
             200);

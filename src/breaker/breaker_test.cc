@@ -59,16 +59,16 @@ TEST_F(BreakerTest, DefaultsAreThoseOfResilience4j) {
   EXPECT_EQ(o.half_open_calls, 10u);
 }
 
-TEST_F(BreakerTest, OpensRefusesProbesAndCloses) {
+TEST_F(BreakerTest, OpensRejectsProbesAndCloses) {
   Breaker b(options({.window_calls = 10, .open_for = 5s, .half_open_calls = 2}));
   calls(b, 5, success);
   calls(b, 5, failure);
   EXPECT_EQ(b.snapshot().state, BreakerState::open);
   clock.advance(1s);
-  const auto refused = b.admit();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().retry_after, 4s);
-  EXPECT_EQ(refused.error().state, BreakerState::open);
+  const auto rejected = b.admit();
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().retry_after, 4s);
+  EXPECT_EQ(rejected.error().state, BreakerState::open);
   clock.advance(4s);
   calls(b, 2, success);
   EXPECT_THAT(told, ElementsAre("closed -> open: failure_rate", "open -> half_open: open_time_over",
@@ -136,22 +136,22 @@ TEST_F(BreakerTest, ALateResultDecidesNothing) {
   EXPECT_EQ(b.snapshot().late, 3u);
 }
 
-TEST_F(BreakerTest, HalfOpenRefusesBeyondItsProbesAndSaysWhen) {
+TEST_F(BreakerTest, HalfOpenRejectsBeyondItsProbesAndSaysWhen) {
   Breaker b(options({.window_calls = 10, .half_open_calls = 2, .probe_lease = 7s}));
   trip(b);
   clock.advance(60s);
   const auto a = b.admit(), c = b.admit();
   ASSERT_TRUE(a && c);
-  const auto refused = b.admit();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().state, BreakerState::half_open);
-  EXPECT_EQ(refused.error().retry_after, 7s);
+  const auto rejected = b.admit();
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().state, BreakerState::half_open);
+  EXPECT_EQ(rejected.error().retry_after, 7s);
   EXPECT_EQ(b.snapshot().probes_in_flight, 2u);
   b.complete(*a, ignored, 0s);
   EXPECT_TRUE(b.admit()) << "the place of the cancelled one";
 }
 
-TEST_F(BreakerTest, ModesAdmitOrRefuseAll) {
+TEST_F(BreakerTest, ModesAdmitOrRejectAll) {
   Breaker b(options({.window_calls = 2}));
   b.set_mode(BreakerMode::forced_open);
   EXPECT_FALSE(b.admit());
@@ -235,25 +235,25 @@ TEST_F(BreakerTest, ABadUpdateChangesNothing) {
   EXPECT_EQ(b.snapshot().state, BreakerState::open);
 }
 
-TEST_F(BreakerTest, OptionsThatMakeNoSenseAreRefusedWithTheSettingAndTheFix) {
-  const auto refused = [&](BreakerOptions o, const char* text) {
+TEST_F(BreakerTest, OptionsThatMakeNoSenseAreRejectedWithTheSettingAndTheFix) {
+  const auto rejected = [&](BreakerOptions o, const char* text) {
     o.name = "db";
     EXPECT_THAT([&] { Breaker{o}; }, ThrowsMessage<std::invalid_argument>(HasSubstr(text)));
   };
-  refused({.window_calls = 0}, "bulkhead \"db\": breaker window_calls = 0 is out of range: give 1 to 32768");
-  refused({.window_calls = 32'769}, "window_calls");
-  refused({.window_time = 9ms}, "window_time");
-  refused({.minimum_calls = 0}, "minimum_calls");
-  refused({.failure_rate = 0}, "failure_rate");
-  refused({.failure_rate = 50}, "failure_rate = 50.000000 is out of range: give a share above 0, up to 1");
-  refused({.slow_call_rate = -1}, "slow_call_rate");
-  refused({.slow_call = 0s}, "slow_call");
-  refused({.open_for = 0s}, "open_for");
-  refused({.backoff = 0.5}, "backoff");
-  refused({.jitter = 1.1}, "jitter");
-  refused({.half_open_calls = 0}, "half_open_calls");
-  refused({.half_open_failure_rate = 2}, "half_open_failure_rate");
-  refused({.probe_lease = 0s}, "probe_lease");
+  rejected({.window_calls = 0}, "bulkhead \"db\": breaker window_calls = 0 is out of range: give 1 to 32768");
+  rejected({.window_calls = 32'769}, "window_calls");
+  rejected({.window_time = 9ms}, "window_time");
+  rejected({.minimum_calls = 0}, "minimum_calls");
+  rejected({.failure_rate = 0}, "failure_rate");
+  rejected({.failure_rate = 50}, "failure_rate = 50.000000 is out of range: give a share above 0, up to 1");
+  rejected({.slow_call_rate = -1}, "slow_call_rate");
+  rejected({.slow_call = 0s}, "slow_call");
+  rejected({.open_for = 0s}, "open_for");
+  rejected({.backoff = 0.5}, "backoff");
+  rejected({.jitter = 1.1}, "jitter");
+  rejected({.half_open_calls = 0}, "half_open_calls");
+  rejected({.half_open_failure_rate = 2}, "half_open_failure_rate");
+  rejected({.probe_lease = 0s}, "probe_lease");
 }
 
 TEST_F(BreakerTest, AHookThatThrowsIsCountedAndChangesNothing) {
@@ -318,11 +318,11 @@ TEST_F(BreakerTest, RunCallsJudgesAndCompletes) {
   const auto judge = result_if([](int status) { return status >= 500; });
   (void)b.run([] { return 500; }, judge);
   EXPECT_EQ(b.snapshot().state, BreakerState::open);
-  const Result<int> refused = b.run([]() -> int { return 1; });
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().reason, Reason::breaker_open);
-  EXPECT_EQ(refused.error().retry_after, 60s);
-  EXPECT_EQ(refused.error().name, "db");
+  const Result<int> rejected = b.run([]() -> int { return 1; });
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().reason, Reason::breaker_open);
+  EXPECT_EQ(rejected.error().retry_after, 60s);
+  EXPECT_EQ(rejected.error().name, "db");
 }
 
 TEST_F(BreakerTest, RunTimesTheCall) {
@@ -336,9 +336,9 @@ TEST_F(BreakerTest, ForcedOpenForATimeItThenProbesAndCloses) {
   b.force_open(10min);
   EXPECT_EQ(b.snapshot().mode, BreakerMode::automatic);
   clock.advance(10min - 1ns);
-  const auto refused = b.admit();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().retry_after, 1ns);
+  const auto rejected = b.admit();
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().retry_after, 1ns);
   clock.advance(1ns);
   call(b, failure);  // a probe, and the first opening of its own
   EXPECT_EQ(b.snapshot().next_probe - clock.now(), 5s) << "the forced time is no step of the backoff";

@@ -42,7 +42,7 @@ TEST(BreakerMachine, AShareThatBinaryCannotHoldIsReachedByTheNumberItMeans) {
     }
 }
 
-TEST(BreakerMachine, RefusesUntilItsTimeIsOverThenProbes) {
+TEST(BreakerMachine, RejectsUntilItsTimeIsOverThenProbes) {
   Machine m = opened(rules());
   EXPECT_EQ(m.admit(t0 + 1s, no_dice).retry_after, 59s);
   EXPECT_EQ(m.state(), BreakerState::open);

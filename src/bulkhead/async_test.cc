@@ -147,7 +147,7 @@ TEST_P(BulkheadAsync, ACallInLineTakesNoThreadAndGoesOnWhenItsPlaceComes) {
   EXPECT_NEAR(static_cast<double>(b.snapshot().wait.quantile(1)), 1e9, 5e7);
 }
 
-TEST_P(BulkheadAsync, RefusedInLineItGivesItsTokensBack) {
+TEST_P(BulkheadAsync, RejectedInLineItGivesItsTokensBack) {
   Bulkhead b{options()};
   auto holder = b.acquire();
   std::atomic<bool> done = false;

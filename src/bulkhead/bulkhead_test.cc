@@ -89,7 +89,7 @@ TEST_P(BulkheadCall, WhatTheJudgesSayCounts) {
   EXPECT_EQ(failures(), 1u);
   EXPECT_FALSE(b.execute([] { return Result<int, std::string>(unexpect, "no"); })->has_value());
   EXPECT_EQ(failures(), 2u);
-  // Refused by another bulkhead of ours, or what the judge does not hold against the dependency.
+  // Rejected by another bulkhead of ours, or what the judge does not hold against the dependency.
   EXPECT_FALSE(b.execute([] { return Result<int>(unexpect); })->has_value());
   EXPECT_THROW(static_cast<void>(b.execute([]() -> int { throw std::out_of_range("x"); })),
                std::out_of_range);
@@ -174,7 +174,7 @@ TEST_P(BulkheadCall, WhatAJudgeThrowsGoesToTheCallerAndCountsForNothing) {
   EXPECT_EQ(b.snapshot().breaker->calls, 0u);
 }
 
-TEST_P(BulkheadCall, IsRefusedByOneStageAfterTheOther) {
+TEST_P(BulkheadCall, IsRejectedByOneStageAfterTheOther) {
   std::vector<Reason> told;
   BulkheadOptions o = options();
   o.max_queue = 0;
@@ -313,7 +313,7 @@ TEST_P(BulkheadCall, RunningTooLongIsATimeoutAndAFailure) {
   EXPECT_EQ(s.service.count(), 4u);
 }
 
-TEST_P(BulkheadCall, ADeadlineThatHasPassedIsRefusedAtOnce) {
+TEST_P(BulkheadCall, ADeadlineThatHasPassedIsRejectedAtOnce) {
   Bulkhead b{options()};
   EXPECT_EQ(b.execute([] { return 1; }, {.deadline = clock.now() - 1s}).error().reason, Reason::deadline);
   EXPECT_NEAR(b.snapshot().rate_limit->available, 100, 0.01);
@@ -402,9 +402,9 @@ TEST_P(BulkheadCall, FallsBackOnTheCausesThatAreConfigured) {
     }};
     const auto is = [&](Kind kind) { return covers(o.fallback_on, kind); };
 
-    CallOptions<int> refused = call;
-    refused.cost = 3;
-    const auto rejection = b.execute([] { return 1; }, refused);
+    CallOptions<int> rejected = call;
+    rejected.cost = 3;
+    const auto rejection = b.execute([] { return 1; }, rejected);
     EXPECT_EQ(rejection.value_or(0), is(Kind::rejected) ? 7 : 0);
 
     const auto timeout = b.execute([&] { return clock.advance(1s), 1; }, call);
@@ -459,15 +459,15 @@ TEST_P(BulkheadCall, TakesTokensAndPlacesByItsCost) {
   expect_idle(b);
 }
 
-TEST_P(BulkheadCall, DrainingRefusesNewCallsLetsTheOthersGoOnAndCanBeTakenBack) {
+TEST_P(BulkheadCall, DrainingRejectsNewCallsLetsTheOthersGoOnAndCanBeTakenBack) {
   Bulkhead b{options()};
   auto running = b.try_acquire();
   ASSERT_TRUE(running);
   b.set_draining(true);
   EXPECT_TRUE(b.snapshot().draining);
-  const auto refused = b.execute([] { return 1; });
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().reason, Reason::draining);
+  const auto rejected = b.execute([] { return 1; });
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().reason, Reason::draining);
   EXPECT_EQ(b.snapshot().gate.rejected(Reason::draining), 1u);
 
   BulkheadOptions o = b.options();

@@ -125,11 +125,11 @@ TEST_F(BulkheadUpdate, IsInForceFromTheNextCallOn) {
   EXPECT_EQ(b.snapshot().beyond, 0u);
 }
 
-TEST_F(BulkheadUpdate, RefusesWhatCannotChangeAndThenNothingHas) {
+TEST_F(BulkheadUpdate, RejectsWhatCannotChangeAndThenNothingHas) {
   Bulkhead b{full()};
   Gate other{{.name = "other"}};
   ManualClock other_clock;
-  const auto refuses = [&](auto change, std::string_view setting) {
+  const auto rejects = [&](auto change, std::string_view setting) {
     BulkheadOptions o = full();
     o.max_concurrent = 7;
     o.max_queue = 7;
@@ -150,19 +150,19 @@ TEST_F(BulkheadUpdate, RefusesWhatCannotChangeAndThenNothingHas) {
     EXPECT_FALSE(s.adaptive);
     EXPECT_EQ(b.options().max_concurrent, 2u);
   };
-  refuses([](auto& o) { o.name = "x"; }, "name");
-  refuses([](auto& o) { o.isolation = Isolation::threads; }, "isolation");
-  refuses([](auto& o) { o.fairness = Fairness::barging; }, "fairness");
-  refuses([](auto& o) { o.max_barge = 1ms; }, "max_barge");
-  refuses([](auto& o) { o.critical_reserve = 0.5; }, "critical_reserve");
-  refuses([](auto& o) { o.critical_queue_reserve = 0.5; }, "critical_queue_reserve");
-  refuses([&](auto& o) { o.gate = &other; }, "gate");
-  refuses([&](auto& o) { o.clock = &other_clock; }, "clock");
-  refuses([](auto& o) { o.max_concurrent = 0; }, "max_concurrent");
-  refuses([](auto& o) { o.execution_timeout = -1s; }, "execution_timeout");
-  refuses([](auto& o) { o.breaker->failure_rate = 2; }, "failure_rate");
-  refuses([](auto& o) { o.rate_limit->rate = 0; }, "rate");
-  refuses([](auto& o) { o.adaptive = LimiterOptions{.floor = 5, .ceiling = 4}; }, "ceiling");
+  rejects([](auto& o) { o.name = "x"; }, "name");
+  rejects([](auto& o) { o.isolation = Isolation::threads; }, "isolation");
+  rejects([](auto& o) { o.fairness = Fairness::barging; }, "fairness");
+  rejects([](auto& o) { o.max_barge = 1ms; }, "max_barge");
+  rejects([](auto& o) { o.critical_reserve = 0.5; }, "critical_reserve");
+  rejects([](auto& o) { o.critical_queue_reserve = 0.5; }, "critical_queue_reserve");
+  rejects([&](auto& o) { o.gate = &other; }, "gate");
+  rejects([&](auto& o) { o.clock = &other_clock; }, "clock");
+  rejects([](auto& o) { o.max_concurrent = 0; }, "max_concurrent");
+  rejects([](auto& o) { o.execution_timeout = -1s; }, "execution_timeout");
+  rejects([](auto& o) { o.breaker->failure_rate = 2; }, "failure_rate");
+  rejects([](auto& o) { o.rate_limit->rate = 0; }, "rate");
+  rejects([](auto& o) { o.adaptive = LimiterOptions{.floor = 5, .ceiling = 4}; }, "ceiling");
   EXPECT_THROW(b.resize(0), std::invalid_argument);
   EXPECT_TRUE(b.execute([] {}));
 }
@@ -315,7 +315,7 @@ TEST(BulkheadSettings, ACallAdmittedByAChangeMayWaitForAnotherThreadsChange) {
   }
 }
 
-TEST(Bulkhead, SettingsThatMakeNoSenseAreRefusedWithTheSettingAndTheFix) {
+TEST(Bulkhead, SettingsThatMakeNoSenseAreRejectedWithTheSettingAndTheFix) {
   const auto message = [](const BulkheadOptions& o) -> std::string {
     try {
       const Bulkhead b(o);

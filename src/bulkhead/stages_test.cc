@@ -176,9 +176,9 @@ TEST(Stages, ACallThatFindsNoPlaceGivesItsTokenBack) {
   Bulkhead b{o};
   EXPECT_TRUE(b.execute([] {}));
   EXPECT_TRUE(b.execute([&] {
-    const auto refused = b.execute([] {});
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().reason, Reason::concurrency_limit);
+    const auto rejected = b.execute([] {});
+    ASSERT_FALSE(rejected);
+    EXPECT_EQ(rejected.error().reason, Reason::concurrency_limit);
   }));
   const BulkheadSnapshot s = b.snapshot();
   EXPECT_EQ(s.rate_limit->admitted, 3u);

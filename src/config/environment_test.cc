@@ -103,7 +103,7 @@ TEST(Environment, AllProblemsAreToldAtOnce) {
             2U);
 }
 
-TEST(Environment, ANameThatIsNotCertainIsRefused) {
+TEST(Environment, ANameThatIsNotCertainIsRejected) {
   Config c = shop();
   c.bulkheads.push_back({.options = {.name = "external_api"}});
   const auto wrong = apply_environment(c, {{"BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE", "1"}});

@@ -96,7 +96,7 @@ RC_GTEST_PROP(LiveConfigProperty, TheRegistryIsTheLastGoodFilePlusTheOverridesTh
         RC_ASSERT(!live.reload().ok());
         bad = true;
         break;
-      case 3:  // valid as a file, refused by the registry: the name belongs to the program
+      case 3:  // valid as a file, rejected by the registry: the name belongs to the program
         if (!live.status().loaded) break;
         if (!registry.find("own")) registry.add({.options = {.name = "own"}});
         {

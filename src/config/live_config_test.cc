@@ -154,7 +154,7 @@ TEST_F(LiveConfigTest, ABadFileChangesNothingIsToldAndALaterGoodOneWorks) {
   EXPECT_EQ(live.status().failures, 2u);
 }
 
-TEST_F(LiveConfigTest, WhatTheRegistryRefusesChangesNothingEither) {
+TEST_F(LiveConfigTest, WhatTheRegistryRejectsChangesNothingEither) {
   live.reload("start");
   registry.add({.options = {.name = "mail"}});  // by the program itself
   Config c = shop();
@@ -471,7 +471,7 @@ TEST_F(LiveConfigTest, OverridesEndOnTimeByThemselves) {
 }
 
 // They used to wait for themselves.
-TEST_F(LiveConfigTest, AChangeFromInsideAChangeIsRefused) {
+TEST_F(LiveConfigTest, AChangeFromInsideAChangeIsRejected) {
   std::vector<std::string> told;
   Registry other{{.clock = &clock}};
   LiveConfig* inner = nullptr;

@@ -43,7 +43,7 @@ class AsyncTimeout : public testing::Test {
 };
 
 // Its time is up before it has joined the line. That decides whether it waits, not whether it is admitted.
-TEST_F(AsyncTimeout, AnAlarmThatComesFirstDoesNotRefuseACallThatHasRoom) {
+TEST_F(AsyncTimeout, AnAlarmThatComesFirstDoesNotRejectACallThatHasRoom) {
   auto a = gate_.try_acquire();
   auto b = gate_.try_acquire();
   EXPECT_EQ(answer({.priority = Priority::critical, .timeout = 0ns}), std::nullopt);

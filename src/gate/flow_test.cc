@@ -50,7 +50,7 @@ class Line {
         running.push_back(call);
         order += calls[call].name + " ";
       } else {
-        calls[call].refused = r.error().reason;
+        calls[call].rejected = r.error().reason;
       }
     });
   }
@@ -64,9 +64,9 @@ class Line {
     for (std::size_t i = 0; i < n; ++i) finish_one();
     return order;
   }
-  std::size_t refused(const std::string& flow, Reason reason) const {
+  std::size_t rejected(const std::string& flow, Reason reason) const {
     return static_cast<std::size_t>(
-        std::ranges::count_if(calls, [&](const auto& c) { return c.name == flow && c.refused == reason; }));
+        std::ranges::count_if(calls, [&](const auto& c) { return c.name == flow && c.rejected == reason; }));
   }
   std::size_t in_line(const std::string& flow) const {
     return static_cast<std::size_t>(
@@ -76,8 +76,8 @@ class Line {
   struct Call {
     std::string name;
     std::optional<Permit> permit{};
-    std::optional<Reason> refused{};
-    bool waits() const { return !permit && !refused; }
+    std::optional<Reason> rejected{};
+    bool waits() const { return !permit && !rejected; }
   };
   std::deque<Call> calls;
   std::deque<std::size_t> running;
@@ -378,8 +378,8 @@ TEST(Flow, WhoLeavesTheLineHasUsedNothing) {
   for (int i = 0; i < 3; ++i) line.join("a");
   stop.request_stop();
   clock.advance(1ms);
-  EXPECT_EQ(line.refused("a", Reason::cancelled), 50u);
-  EXPECT_EQ(line.refused("a", Reason::timeout), 50u);
+  EXPECT_EQ(line.rejected("a", Reason::cancelled), 50u);
+  EXPECT_EQ(line.rejected("a", Reason::timeout), 50u);
   const std::string order = line.served(4);
   EXPECT_EQ(std::ranges::count(order, 'a'), 2) << order;
 }
@@ -413,17 +413,17 @@ TEST(Flow, AQuietFlowGetsAPlaceInAFullLineAndANoisyOneCannotTakeItBack) {
   line.join("noisy");
   for (int i = 0; i < 20; ++i) line.join("noisy");
   EXPECT_EQ(line.in_line("noisy"), 10u);
-  EXPECT_EQ(line.refused("noisy", Reason::queue_limit), 10u);
+  EXPECT_EQ(line.rejected("noisy", Reason::queue_limit), 10u);
 
   for (int i = 0; i < 3; ++i) line.join("quiet");
   EXPECT_EQ(line.in_line("quiet"), 3u);
-  EXPECT_EQ(line.refused("noisy", Reason::evicted), 3u);
+  EXPECT_EQ(line.rejected("noisy", Reason::evicted), 3u);
   EXPECT_EQ(line.gate.snapshot().rejected(Reason::evicted), 3u);
   EXPECT_TRUE(line.calls[1].waits()) << "the newest go first";
 
   for (int i = 0; i < 20; ++i) line.join("noisy");
   EXPECT_EQ(line.in_line("quiet"), 3u);
-  EXPECT_EQ(line.refused("noisy", Reason::queue_limit), 30u);
+  EXPECT_EQ(line.rejected("noisy", Reason::queue_limit), 30u);
   EXPECT_EQ(line.gate.snapshot().waiting, 10u);
 }
 
@@ -444,11 +444,11 @@ TEST(Flow, ALowerTierMakesRoomFirstAndItsLongestQueueDoes) {
   for (int i = 0; i < 3; ++i) line.join("many", {.priority = Priority::best_effort});
   line.join("few", {.priority = Priority::best_effort});
   line.join("normal");
-  EXPECT_EQ(line.refused("many", Reason::evicted), 1u);
+  EXPECT_EQ(line.rejected("many", Reason::evicted), 1u);
   EXPECT_EQ(line.in_line("few"), 1u);
   EXPECT_EQ(line.in_line("normal"), 3u);
   line.join("few", {.priority = Priority::best_effort});  // one more than the others would have
-  EXPECT_EQ(line.refused("few", Reason::queue_limit), 1u);
+  EXPECT_EQ(line.rejected("few", Reason::queue_limit), 1u);
 }
 
 TEST(Flow, WhoWillNotWaitEvictsNobody) {
@@ -456,7 +456,7 @@ TEST(Flow, WhoWillNotWaitEvictsNobody) {
   line.join("noisy");
   for (int i = 0; i < 4; ++i) line.join("noisy");
   line.join("quiet", {.timeout = 0ns});
-  EXPECT_EQ(line.refused("quiet", Reason::timeout), 1u);
+  EXPECT_EQ(line.rejected("quiet", Reason::timeout), 1u);
   EXPECT_EQ(line.in_line("noisy"), 4u);
 }
 
@@ -474,7 +474,7 @@ TEST(Flow, ADeadlineIsJudgedByTheWaitOfItsOwnFlow) {
   line.join("quiet", {.deadline = clock.now() + 10ms});
   line.join("noisy", {.deadline = clock.now() + 10ms});
   EXPECT_EQ(line.in_line("quiet"), 1u);
-  EXPECT_EQ(line.refused("noisy", Reason::deadline), 1u);
+  EXPECT_EQ(line.rejected("noisy", Reason::deadline), 1u);
 }
 
 TEST(Flow, ResizeAndCloseReachEveryQueue) {

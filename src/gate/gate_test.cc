@@ -32,9 +32,9 @@ TEST(Gate, RejectionNamesTheGateTheReasonAndTheNumbers) {
 }
 
 TEST(Gate, RejectionSaysWhenToRetryIfThatIsKnown) {
-  const Rejection refused{
+  const Rejection rejected{
       .reason = Reason::rate_limit, .name = "api", .max_concurrent = 4, .retry_after = 1'200us};
-  EXPECT_EQ(refused.message(),
+  EXPECT_EQ(rejected.message(),
             "bulkhead \"api\" rejected (rate_limit): 0/4 running, 0/0 waiting, retry after 2 ms");
 }
 
@@ -144,7 +144,7 @@ TEST(Gate, HoldersAreListedWithLabelAgeAndPlace) {
   EXPECT_TRUE(gate.holders().empty());
 }
 
-TEST(Gate, AHopelessDeadlineIsRefusedAtOnce) {
+TEST(Gate, AHopelessDeadlineIsRejectedAtOnce) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 2, .max_queue = 100, .measure_service = true, .clock = &clock}};
   {
@@ -157,10 +157,10 @@ TEST(Gate, AHopelessDeadlineIsRefusedAtOnce) {
   int waiting = 0;
   for (int i = 0; i < 4; ++i) gate.async_acquire({}, [&](Result<Permit>) { --waiting; }), ++waiting;
   // Four ahead, two at a time, 100 ms each: 200 ms.
-  auto refused = gate.acquire({.deadline = clock.now() + 199ms});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().reason, Reason::deadline);
-  EXPECT_THAT(refused.error().message(),
+  auto rejected = gate.acquire({.deadline = clock.now() + 199ms});
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().reason, Reason::deadline);
+  EXPECT_THAT(rejected.error().message(),
               testing::HasSubstr("(deadline): the deadline would pass before its turn, 2/2"));
   bool called = false;
   gate.async_acquire({.deadline = clock.now() + 201ms}, [&](Result<Permit>) { called = true; });
@@ -212,7 +212,7 @@ TEST(Gate, ALabelIsKeptAsLongAsItsCallWaitsAndCutBetweenCharacters) {
   EXPECT_EQ(gate.holders()[0].label, std::string("a\0b", 3));
 }
 
-TEST(AcquireAll, GivesBackWhatItTookWhenALaterGateRefuses) {
+TEST(AcquireAll, GivesBackWhatItTookWhenALaterGateRejects) {
   Gate outer{{.name = "outer", .max_concurrent = 1}};
   Gate inner{{.name = "inner", .max_concurrent = 1}};
   {

@@ -238,7 +238,7 @@ class World {
     if (rules_.max_cost == 1 && !rules_.reshapes) check_nothing_idle(s);
   }
 
-  // Nothing is kept for refused calls after a while, so time passes first.
+  // Nothing is kept for rejected calls after a while, so time passes first.
   void check_nothing_idle(const GroupSnapshot&) {
     clock_.advance(10ms);
     const GroupSnapshot s = group_->snapshot();

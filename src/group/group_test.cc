@@ -30,7 +30,7 @@ TEST(Group, AMemberBorrowsWhatOthersDoNotUse) {
   EXPECT_EQ(group.snapshot().find("b")->lent, 5u);
 }
 
-TEST(Group, WhatIsLentIsRefusedToTheLenderRatherThanExceedTheTotal) {
+TEST(Group, WhatIsLentIsRejectedToTheLenderRatherThanExceedTheTotal) {
   Group group{halves(Lend::headroom(0))};
   const Permits a = take(group.member("a"), 10);
   const auto b = group.member("b").try_acquire();
@@ -161,7 +161,7 @@ TEST(Group, AWaiterThatLeavesLeavesNothingBehind) {
 
 // ---- a lender that does not wait ----
 
-TEST(Group, ARefusedLenderFindsItsUnitWhenItComesAgain) {
+TEST(Group, ARejectedLenderFindsItsUnitWhenItComesAgain) {
   ManualClock clock;
   GroupOptions options = halves(Lend::headroom(0), 0);
   options.members[0].gate.max_queue = 8;
@@ -360,7 +360,7 @@ TEST(Group, TwoHeavyCallsDoNotHoldHalfOfTheUnitsEach) {
   EXPECT_TRUE(second.admitted());
 }
 
-TEST(Group, ACostAboveWhatTheOthersEverLendIsRefusedAtOnce) {
+TEST(Group, ACostAboveWhatTheOthersEverLendIsRejectedAtOnce) {
   Group group{halves(Lend::headroom(2))};
   EXPECT_EQ(Caller(group.member("a"), {.cost = 9}).reason(), Reason::concurrency_limit);
   EXPECT_TRUE(Caller(group.member("a"), {.cost = 8}).admitted());

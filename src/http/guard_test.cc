@@ -156,7 +156,7 @@ TEST_F(HttpGuard, TenantsHaveTheirOwnAndTheirOwnIs429) {
   EXPECT_EQ(second.answer->header("X-Bulkhead-Reason"), "tenant_limit");
 }
 
-TEST_F(HttpGuard, ABulkheadThatWasRemovedRefuses) {
+TEST_F(HttpGuard, ABulkheadThatWasRemovedRejects) {
   Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop"}}});
   registry.remove("shop");
   const Visit gone = arrive(guard, "/");
@@ -178,7 +178,7 @@ TEST_F(HttpGuard, ServesHealthAndMetrics) {
   EXPECT_FALSE(arrive(closed, "/health/bulkheads").answer);
 }
 
-TEST_F(HttpGuard, TheLastGoodResponseIsServedInsteadOfARefusal) {
+TEST_F(HttpGuard, TheLastGoodResponseIsServedInsteadOfARejection) {
   Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop", .cache_for = 10s}},
                          .cache_entries = 2,
                          .cache_entry_bytes = 48});
@@ -237,7 +237,7 @@ class HttpGuardCache : public HttpGuard {
   void keep(const Headers& request, std::vector<HeaderView> headers, std::string_view body) {
     guard.answered(arrive(guard, "/a", request), {.headers = headers, .body = body}, now);
   }
-  // What a request that is refused gets instead; empty: a refusal.
+  // What a request that is rejected gets instead; empty: a rejection.
   std::string kept(const Headers& request) {
     const Rejection full{.reason = Reason::queue_limit, .name = "shop"};
     const Response r = guard.reject(arrive(guard, "/a", request), full, now);
@@ -289,7 +289,7 @@ TEST_F(HttpGuardCache, WhichHeadersAreCredentialsIsTheUsersChoice) {
   EXPECT_EQ(kept({{"Cookie", "x"}}), "");
 }
 
-TEST_F(HttpGuard, ASetOfTenantsThatWasRemovedIsRefusedWithAReason) {
+TEST_F(HttpGuard, ASetOfTenantsThatWasRemovedIsRejectedWithAReason) {
   Guard guard(registry, {.routes = {{.path = "/", .tenants = "orders"}}});
   registry.remove_tenants("orders");
   const Visit gone = arrive(guard, "/");
@@ -333,7 +333,7 @@ TEST_F(HttpGuard, ARequestWithoutALimitHasNoDeadline) {
   EXPECT_TRUE(call);
 }
 
-TEST(HttpPacer, FewRefusalsLeaveAtOnceAndAStormLeavesOneByOne) {
+TEST(HttpPacer, FewRejectionsLeaveAtOnceAndAStormLeavesOneByOne) {
   RejectionPacer pacer({.per_second = 1000, .burst = 3, .batch = 1, .max_hold = 100ms}, 1);
   const TimePoint now{1h};
   for (int i = 0; i < 3; ++i) EXPECT_EQ(pacer.hold(now), 0ns) << i;
@@ -349,8 +349,8 @@ TEST(HttpPacer, FewRefusalsLeaveAtOnceAndAStormLeavesOneByOne) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(off.hold(now), 0ns);
 }
 
-// 450 clients in virtual time who ask again when they are refused.
-TEST(HttpPacer, HoweverManyComeBackAtOnceTheirRefusalsLeaveAtTheirRateInSmallBatches) {
+// 450 clients in virtual time who ask again when they are rejected.
+TEST(HttpPacer, HoweverManyComeBackAtOnceTheirRejectionsLeaveAtTheirRateInSmallBatches) {
   RejectionPacer pacer({.per_second = 1000, .burst = 10, .batch = 4, .max_hold = 1s}, 7);
   std::multiset<TimePoint> due;
   for (int i = 0; i < 450; ++i) due.insert(TimePoint{1h});

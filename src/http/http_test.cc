@@ -46,7 +46,7 @@ const Row rows[] = {
     {Reason::holdback, 503, 429, 503, true},          {Reason::execution_timeout, 504, 504, 504, false},
 };
 
-TEST(HttpRefusal, EveryReasonHasItsResponse) {
+TEST(HttpRejection, EveryReasonHasItsResponse) {
   static_assert(std::size(rows) == kReasons);
   for (const Row& row : rows) {
     Rejection why = rejected(row.reason);
@@ -69,7 +69,7 @@ TEST(HttpRefusal, EveryReasonHasItsResponse) {
   }
 }
 
-TEST(HttpRefusal, TheStatusIsTheRoutesToChoose) {
+TEST(HttpRejection, TheStatusIsTheRoutesToChoose) {
   StatusFor all{.concurrency_limit = 411,
                 .queue_limit = 412,
                 .timeout = 413,
@@ -101,7 +101,7 @@ TEST(HttpRefusal, TheStatusIsTheRoutesToChoose) {
   EXPECT_EQ(failure(false, {.status_for = all}).status, 423);
 }
 
-TEST(HttpRefusal, CallsThatRan) {
+TEST(HttpRejection, CallsThatRan) {
   EXPECT_EQ(failure(true).status, 504);
   EXPECT_EQ(failure(false).status, 500);
   EXPECT_EQ(failure(true).header("X-Bulkhead-Reason"), "execution_timeout");
@@ -111,13 +111,13 @@ TEST(HttpRefusal, CallsThatRan) {
   EXPECT_FALSE(succeeded(500));
 }
 
-TEST(HttpRefusal, TheProblemsTypeSaysWhoseFaultItIs) {
+TEST(HttpRejection, TheProblemsTypeSaysWhoseFaultItIs) {
   EXPECT_THAT(rejection(rejected(Reason::queue_limit)).body, HasSubstr("#temporary-reduced-capacity\""));
   EXPECT_THAT(rejection(rejected(Reason::tenant_limit)).body, HasSubstr("#quota-exceeded\""));
   EXPECT_THAT(rejection(late()).body, HasSubstr("about:blank"));
 }
 
-TEST(HttpRefusal, RetryAfterIsSpreadBoundedAndNeverBeforeTheTimeThatIsKnown) {
+TEST(HttpRejection, RetryAfterIsSpreadBoundedAndNeverBeforeTheTimeThatIsKnown) {
   const auto range = [](const Rejection& why, Priority priority, const ResponseOptions& options = {}) {
     std::int64_t least = 1 << 30, most = 0;
     for (std::uint32_t random = 0; random < 1000; ++random) {
@@ -138,7 +138,7 @@ TEST(HttpRefusal, RetryAfterIsSpreadBoundedAndNeverBeforeTheTimeThatIsKnown) {
   EXPECT_EQ(range(rejected(Reason::draining), Priority::best_effort), std::pair(1L, 1L));
 }
 
-TEST(HttpRefusal, NamesAreToldToThoseWhoMayKnow) {
+TEST(HttpRejection, NamesAreToldToThoseWhoMayKnow) {
   const Rejection why = rejected(Reason::queue_limit);
   const auto told = [&](ExposeNames expose, bool trusted) {
     return rejection(why, {.expose_names = expose, .rate_limit_headers = true}, {.trusted = trusted});
@@ -155,7 +155,7 @@ TEST(HttpRefusal, NamesAreToldToThoseWhoMayKnow) {
   }
 }
 
-TEST(HttpRefusal, ANameCannotBreakOutOfTheJson) {
+TEST(HttpRejection, ANameCannotBreakOutOfTheJson) {
   Rejection why = rejected(Reason::queue_limit);
   why.name = "a\"b\\\n";
   const Response r = rejection(why, {.expose_names = ExposeNames::always, .rate_limit_headers = true});
@@ -163,7 +163,7 @@ TEST(HttpRefusal, ANameCannotBreakOutOfTheJson) {
   EXPECT_EQ(r.header("RateLimit"), "\"a\\\"b\\\\\";r=1");
 }
 
-TEST(HttpRefusal, AFallbackIsSentInsteadButNotByAServerThatEnds) {
+TEST(HttpRejection, AFallbackIsSentInsteadButNotByAServerThatEnds) {
   const ResponseOptions options{.envoy_overloaded = true,
                                 .fallback = Fallback{.content_type = "text/html", .body = "<p>later"}};
   const Response r = rejection(rejected(Reason::queue_limit), options);

@@ -168,7 +168,7 @@ TEST(Metrics, ABulkheadThatOnlyWatchesOrIsOffCountsItsRequestsToo) {
     const auto bulkhead = std::make_shared<Bulkhead>(entry.configured);
     std::vector<Call> calls;
     for (int i = 0; i < 4; ++i)
-      calls.push_back(*bulkhead->acquire());  // 1 runs, 1 would wait, 2 would be refused
+      calls.push_back(*bulkhead->acquire());  // 1 runs, 1 would wait, 2 would be rejected
     entry.now = bulkhead->snapshot();
     entry.bulkhead = bulkhead;
   }

@@ -154,7 +154,7 @@ struct ModelPool {
     tasks.push_back(task);
     if (!accepting) {
       ++gate.rejected[Reason::shutdown];
-      refuse(tasks.back(), Reason::shutdown);
+      reject(tasks.back(), Reason::shutdown);
       return false;
     }
     const int id = call.id;
@@ -218,13 +218,13 @@ struct ModelPool {
   }
 
  private:
-  void refuse(ModelTask& t, Reason reason) {
+  void reject(ModelTask& t, Reason reason) {
     t.told = t.falls_back ? Told::fallback : Told::rejection;
     t.reason = reason;
     t.overrun = forever;
   }
   void abandon(ModelTask& t, Reason reason) {
-    refuse(t, reason);
+    reject(t, reason);
     t.abandoned = t.stop_asked = true;
     t.since = gate.now;
     ++abandoned_total;
@@ -234,7 +234,7 @@ struct ModelPool {
   }
   void heed(const model::Answer& a) {
     ModelTask& t = (*this)[a.id];
-    if (!a.admitted) return refuse(t, a.reason);
+    if (!a.admitted) return reject(t, a.reason);
     t.begun = t.running = true;
     const std::int64_t end = t.execution_timeout == forever ? forever : gate.now + t.execution_timeout;
     t.overrun = std::min(end, t.deadline);

@@ -136,14 +136,14 @@ TEST(Pool, AfterAGracefulShutdownNothingBegins) {
   EXPECT_EQ(pool.submit([] {}).get().error().reason, Reason::shutdown);
 }
 
-TEST(Pool, RefusesWhenThreadsAndQueueAreFull) {
+TEST(Pool, RejectsWhenThreadsAndQueueAreFull) {
   Pool pool{{.name = "db", .threads = 1, .max_queue = 1}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   auto queued = pool.submit([] { return 2; });
-  auto refused = pool.submit([] { return 3; });
-  EXPECT_TRUE(refused.ready());
-  EXPECT_EQ(refused.get().error().message(),
+  auto rejected = pool.submit([] { return 3; });
+  EXPECT_TRUE(rejected.ready());
+  EXPECT_EQ(rejected.get().error().message(),
             "bulkhead \"db\" rejected (queue_limit): 1/1 running, 1/1 waiting");
   stuck.go.release();
   EXPECT_EQ(queued.get().value(), 2);
@@ -180,8 +180,8 @@ TEST(Pool, TheReserveKeepsThreadsAndPlacesForCriticalWork) {
   Stuck a, b;
   auto normal = pool.submit(a.work());
   auto waits = pool.submit([] { return 1; });  // one thread and one place are not for it
-  auto refused = pool.submit([] { return 1; });
-  EXPECT_EQ(refused.get().error().reason, Reason::queue_limit);
+  auto rejected = pool.submit([] { return 1; });
+  EXPECT_EQ(rejected.get().error().reason, Reason::queue_limit);
   auto critical = pool.submit(b.work(), {.priority = Priority::critical});
   b.begun.acquire();
   a.go.release();

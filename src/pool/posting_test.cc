@@ -57,10 +57,10 @@ TEST(PoolPost, SaysWhyThereIsNoPlaceAndDropsTheWork) {
   Busy busy{{.name = "mail", .threads = 1, .max_queue = 1}};
   const auto load = std::make_shared<int>(1);
   EXPECT_TRUE(busy.pool.post([load] {}));
-  const Result<void> refused = busy.pool.post([load] { FAIL(); });
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().reason, Reason::queue_limit);
-  EXPECT_EQ(refused.error().waiting, 1u);
+  const Result<void> rejected = busy.pool.post([load] { FAIL(); });
+  ASSERT_FALSE(rejected);
+  EXPECT_EQ(rejected.error().reason, Reason::queue_limit);
+  EXPECT_EQ(rejected.error().waiting, 1u);
   EXPECT_EQ(load.use_count(), 2);  // here and in the queue
   busy.finish();
   EXPECT_EQ(load.use_count(), 1);
@@ -77,7 +77,7 @@ TEST(PoolPost, TheCallerRunsItIfThePoolSaysSo) {
   busy.finish();
 }
 
-TEST(PoolPost, WhatIsRefusedLaterIsOnlyCounted) {
+TEST(PoolPost, WhatIsRejectedLaterIsOnlyCounted) {
   Busy busy{{.threads = 1, .max_queue = 8}};
   const auto load = std::make_shared<int>(1);
   EXPECT_TRUE(busy.pool.post([load] { FAIL(); }, {.priority = Priority::best_effort}));
@@ -213,7 +213,7 @@ TEST(PoolInbox, WorkWithATimeLimitWaitsBesideWorkWithoutOne) {
 }
 
 // Stopped after its admission and before it began: nobody runs for a caller that gave up.
-TEST(PoolPost, WorkRefusedBeforeItBeganIsNotCountedAsAbandoned) {
+TEST(PoolPost, WorkRejectedBeforeItBeganIsNotCountedAsAbandoned) {
   const auto stop = std::make_unique<std::stop_source>();
   Pool pool{{.threads = 1,
              .context = {.capture = [] { return std::make_shared<int>(1); },

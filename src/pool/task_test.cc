@@ -279,7 +279,7 @@ TEST(Task, CostlyWorkTakesSeveralThreadsWorthOfThePool) {
 }
 
 TEST(Task, AnEmptyOneSaysSoInsteadOfCrashing) {
-  const auto refused = [](const auto& use) {
+  const auto rejected = [](const auto& use) {
     try {
       use();
       ADD_FAILURE() << "accepted";
@@ -292,13 +292,13 @@ TEST(Task, AnEmptyOneSaysSoInsteadOfCrashing) {
   EXPECT_EQ(*task.get(), 1);
   EXPECT_FALSE(task.valid());
   EXPECT_FALSE(task.ready());
-  refused([&] { static_cast<void>(task.get()); });
-  refused([&] { static_cast<void>(task.get_for(1s)); });
-  refused([&] { static_cast<void>(task.get_until(no_deadline)); });
-  refused([&] { task.wait_for(1s); });
-  refused([&] { std::move(task).then([](Task<int>) {}); });
-  refused([&] { static_cast<void>(std::move(task).operator co_await().await_ready()); });
-  refused([&] { static_cast<void>(task.settled().await_ready()); });
+  rejected([&] { static_cast<void>(task.get()); });
+  rejected([&] { static_cast<void>(task.get_for(1s)); });
+  rejected([&] { static_cast<void>(task.get_until(no_deadline)); });
+  rejected([&] { task.wait_for(1s); });
+  rejected([&] { std::move(task).then([](Task<int>) {}); });
+  rejected([&] { static_cast<void>(std::move(task).operator co_await().await_ready()); });
+  rejected([&] { static_cast<void>(task.settled().await_ready()); });
   task.cancel();
   task.detach();
 }

@@ -65,11 +65,11 @@ TEST_F(RateLimiterTest, ACostTakesThatManyTokens) {
   RateLimiter r(options({.rate = 10, .burst = 10}));
   EXPECT_TRUE(r.try_take(7));
   EXPECT_EQ(r.try_take(4).error().retry_after, 100ms);
-  EXPECT_TRUE(r.try_take(3)) << "a refusal took nothing";
+  EXPECT_TRUE(r.try_take(3)) << "a rejection took nothing";
   EXPECT_EQ(r.try_take(0).error().retry_after, 100ms) << "0 counts as 1";
 }
 
-TEST_F(RateLimiterTest, ACostAboveTheBurstIsRefusedForEverAndToldSo) {
+TEST_F(RateLimiterTest, ACostAboveTheBurstIsRejectedForEverAndToldSo) {
   RateLimiter r(options({.rate = 10, .burst = 5}));
   for (const std::uint32_t cost : {6u, 1'000'000u, UINT32_MAX}) {
     EXPECT_TRUE(r.try_take(cost).error().never);
@@ -111,7 +111,7 @@ TEST_F(RateLimiterTest, CancelAfterARefillGivesNothingBack) {
   EXPECT_FALSE(r.try_take());
 }
 
-TEST_F(RateLimiterTest, CancelOfATurnThatOthersWaitBehindIsRefused) {
+TEST_F(RateLimiterTest, CancelOfATurnThatOthersWaitBehindIsRejected) {
   RateLimiter r(options({.rate = 10, .burst = 1}));
   auto a = r.reserve({.max_wait = 1s}), b = r.reserve({.max_wait = 1s}), c = r.reserve({.max_wait = 1s});
   EXPECT_FALSE(r.cancel(*b));
@@ -298,18 +298,18 @@ TEST_F(RateLimiterTest, TheRejectionSaysWhenToComeBack) {
   EXPECT_THAT(rejection.message(), HasSubstr("retry after 100 ms"));
 }
 
-TEST_F(RateLimiterTest, OptionsThatMakeNoSenseAreRefusedWithTheSettingAndTheFix) {
-  const auto refused = [&](RateLimiterOptions o, const char* text) {
+TEST_F(RateLimiterTest, OptionsThatMakeNoSenseAreRejectedWithTheSettingAndTheFix) {
+  const auto rejected = [&](RateLimiterOptions o, const char* text) {
     o.name = "mail";
     EXPECT_THAT([&] { RateLimiter{o}; }, ThrowsMessage<std::invalid_argument>(HasSubstr(text)));
   };
-  refused({.rate = 0}, "bulkhead \"mail\": rate limit rate = 0 is out of range: give 1 or more");
-  refused({.per = 0s}, "per = 0 ns is out of range");
-  refused({.per = 24h * 32}, "per");
-  refused({.rate = 1, .per = 25h}, "less than one a day");
-  refused({.rate = 4'000'000'000, .per = 700ms}, "give at most 5 per nanosecond");
-  refused({.rate = 1, .per = 24h, .burst = 366}, "burst = 366 would take 366 days to fill");
-  refused({.rate = 1, .per = 24h, .burst = UINT32_MAX}, "burst");
+  rejected({.rate = 0}, "bulkhead \"mail\": rate limit rate = 0 is out of range: give 1 or more");
+  rejected({.per = 0s}, "per = 0 ns is out of range");
+  rejected({.per = 24h * 32}, "per");
+  rejected({.rate = 1, .per = 25h}, "less than one a day");
+  rejected({.rate = 4'000'000'000, .per = 700ms}, "give at most 5 per nanosecond");
+  rejected({.rate = 1, .per = 24h, .burst = 366}, "burst = 366 would take 366 days to fill");
+  rejected({.rate = 1, .per = 24h, .burst = UINT32_MAX}, "burst");
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ TEST_F(RegistryTest, NamesWhoeverWasProbablyMeant) {
             "registry: there is no bulkhead \"x\": there are \"inventory\", \"payments\"");
 }
 
-TEST_F(RegistryTest, RefusesNamesThatCannotBeShown) {
+TEST_F(RegistryTest, RejectsNamesThatCannotBeShown) {
   for (const std::string name :
        {"", "/a", "a/", "a/*", "a\nb", "\x80", "\xc0\xaf", "\xed\xa0\x80", "a\x7f", "\xe2\x80\xa8"})
     EXPECT_THAT(error_of([&] { registry.add(plain(name)); }), HasSubstr("its name ")) << name;

@@ -70,7 +70,7 @@ TEST_F(TenantsTest, BeyondTheBoundTheyShareOne) {
   EXPECT_EQ(told().rejected, 0u);
 }
 
-TEST_F(TenantsTest, OrAreRefusedWithTheNumbers) {
+TEST_F(TenantsTest, OrAreRejectedWithTheNumbers) {
   define(2, AtBound::reject);
   const auto a = tenant("a"), b = tenant("b");
   const auto c = registry.tenant("orders", "c");

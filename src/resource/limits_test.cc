@@ -316,7 +316,7 @@ TEST(ResourceLimits, EveryCallerIsServedWhenThereIsRoomForAll) {
     World world;
     ResourcePool<Resource> pool(world.options(kCallers));
     std::array<Lease<Resource>, kCallers> kept;
-    std::atomic<int> refused{0};
+    std::atomic<int> rejected{0};
     {
       std::vector<std::jthread> callers;
       for (int i = 0; i < kCallers; ++i)
@@ -325,10 +325,10 @@ TEST(ResourceLimits, EveryCallerIsServedWhenThereIsRoomForAll) {
           if (lease)
             kept[static_cast<std::size_t>(i)] = *std::move(lease);
           else
-            ++refused;
+            ++rejected;
         });
     }
-    ASSERT_EQ(refused, 0) << "in round " << round;
+    ASSERT_EQ(rejected, 0) << "in round " << round;
     EXPECT_EQ(pool.snapshot().most_alive, static_cast<std::uint32_t>(kCallers));
   }
 }

@@ -77,15 +77,15 @@ TEST(ResourcePool, TheThingReturnedLastIsLentFirst) {
   EXPECT_EQ(world.made, 3);
 }
 
-TEST(ResourcePool, AFullPoolRefusesLikeItsGate) {
+TEST(ResourcePool, AFullPoolRejectsLikeItsGate) {
   World world;
   ResourcePool<Thing> pool(world.options(1));
   const auto held = pool.acquire();
-  const auto refused = pool.acquire();
-  ASSERT_FALSE(refused);
-  EXPECT_FALSE(refused.error().failed());
-  EXPECT_EQ(refused.error().rejection->reason, Reason::concurrency_limit);
-  EXPECT_EQ(refused.error().message(),
+  const auto rejected = pool.acquire();
+  ASSERT_FALSE(rejected);
+  EXPECT_FALSE(rejected.error().failed());
+  EXPECT_EQ(rejected.error().rejection->reason, Reason::concurrency_limit);
+  EXPECT_EQ(rejected.error().message(),
             R"(bulkhead "db" rejected (concurrency_limit): 1/1 running, 0/0 waiting)");
 }
 

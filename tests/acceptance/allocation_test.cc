@@ -50,7 +50,7 @@ TEST(Allocation, TheCounterCounts) {
   EXPECT_EQ(allocations_in([] { ::operator delete(::operator new(1)); }), 1u);
 }
 
-TEST(Allocation, NoneByTryAcquireAdmittedOrRefused) {
+TEST(Allocation, NoneByTryAcquireAdmittedOrRejected) {
   Gate gate{{.max_concurrent = 2}};
   EXPECT_EQ(allocations_in([&] {
               auto a = gate.try_acquire();
@@ -62,7 +62,7 @@ TEST(Allocation, NoneByTryAcquireAdmittedOrRefused) {
             0u);
 }
 
-TEST(Allocation, NoneByAcquireAdmittedRefusedOrCancelledBefore) {
+TEST(Allocation, NoneByAcquireAdmittedRejectedOrCancelledBefore) {
   ManualClock clock;
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   std::stop_source stop;
@@ -183,8 +183,8 @@ TEST(Allocation, NoneByAHandlerThatWaits) {
   Gate gate{{.max_concurrent = 1, .max_queue = 4, .clock = &clock}};
   auto holder = gate.acquire();
   std::stop_source stop;
-  int admitted = 0, refused = 0;
-  const auto handler = [&](Result<Permit> permit) { ++(permit ? admitted : refused); };
+  int admitted = 0, rejected = 0;
+  const auto handler = [&](Result<Permit> permit) { ++(permit ? admitted : rejected); };
   EXPECT_EQ(allocations_in([&] {
               gate.async_acquire({}, handler);
               gate.async_acquire({.timeout = 1ms}, handler);
@@ -195,16 +195,16 @@ TEST(Allocation, NoneByAHandlerThatWaits) {
             }),
             0u);
   EXPECT_EQ(admitted, 1);
-  EXPECT_EQ(refused, 2);
+  EXPECT_EQ(rejected, 2);
 }
 
 TEST(Allocation, NoneByAHandlerOnTheRealClockOnceItsTimerRuns) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto holder = gate.acquire();
-  std::atomic<int> refused = 0;
+  std::atomic<int> rejected = 0;
   const auto time_out = [&](int expected) {
-    gate.async_acquire({.timeout = 1us}, [&](Result<Permit>) { ++refused; });
-    while (refused != expected) std::this_thread::yield();
+    gate.async_acquire({.timeout = 1us}, [&](Result<Permit>) { ++rejected; });
+    while (rejected != expected) std::this_thread::yield();
   };
   time_out(1);  // starts the timer thread of the library
   EXPECT_EQ(allocations_in([&] { time_out(2); }), 0u);
@@ -245,14 +245,14 @@ TEST(Allocation, NoneByReleaseSnapshotResizeCloseAndDrain) {
 TEST(Allocation, NoneByAnEvictionInEveryTier) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto holder = gate.acquire();
-  int refused = 0;
+  int rejected = 0;
   EXPECT_EQ(allocations_in([&] {
               for (Priority tier : {Priority::best_effort, Priority::normal, Priority::critical})
-                gate.async_acquire({.priority = tier}, [&](Result<Permit> p) { refused += !p; });
+                gate.async_acquire({.priority = tier}, [&](Result<Permit> p) { rejected += !p; });
               holder->release();
             }),
             0u);
-  EXPECT_EQ(refused, 2);
+  EXPECT_EQ(rejected, 2);
 }
 
 TEST(Allocation, NoneWithHooks) {

@@ -25,7 +25,7 @@ class Dependency {
   bool call() {
     auto admitted = bulkhead_.try_acquire();
     if (!admitted) {
-      ++refused_[static_cast<std::size_t>(admitted.error().reason)];
+      ++rejected_[static_cast<std::size_t>(admitted.error().reason)];
       return false;
     }
     in_flight_.push_back(*std::move(admitted));
@@ -40,13 +40,13 @@ class Dependency {
     }
   }
   std::uint32_t peak() const { return peak_; }
-  std::uint64_t refused(Reason reason) const { return refused_[static_cast<std::size_t>(reason)]; }
+  std::uint64_t rejected(Reason reason) const { return rejected_[static_cast<std::size_t>(reason)]; }
 
  private:
   Bulkhead& bulkhead_;
   ManualClock& clock_;
   std::deque<Call> in_flight_;
-  std::array<std::uint64_t, kReasons> refused_{};
+  std::array<std::uint64_t, kReasons> rejected_{};
   std::uint32_t peak_ = 0;
 };
 
@@ -83,10 +83,10 @@ TEST(BulkheadAcceptance, TheBreakerOpensBeforeTheBulkheadSaturates) {
     const BulkheadSnapshot s = payments.snapshot();
     EXPECT_EQ(s.breaker->state, BreakerState::open);
     EXPECT_LT(dependency.peak(), 50u);
-    EXPECT_EQ(dependency.refused(Reason::concurrency_limit), 0u);
-    EXPECT_GT(dependency.refused(Reason::breaker_open), 100u);
-    EXPECT_EQ(s.gate.rejected(Reason::breaker_open), dependency.refused(Reason::breaker_open));
-    EXPECT_EQ(s.gate.in_flight, 0u);  // what is refused leaves the place to those who wait for their answer
+    EXPECT_EQ(dependency.rejected(Reason::concurrency_limit), 0u);
+    EXPECT_GT(dependency.rejected(Reason::breaker_open), 100u);
+    EXPECT_EQ(s.gate.rejected(Reason::breaker_open), dependency.rejected(Reason::breaker_open));
+    EXPECT_EQ(s.gate.in_flight, 0u);  // what is rejected leaves the place to those who wait for their answer
   }
 }
 

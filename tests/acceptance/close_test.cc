@@ -16,20 +16,20 @@ namespace {
 using namespace std::chrono_literals;
 using namespace tests;
 
-TEST(AsyncBulkheadTs, AfterCloseTryAcquireIsRefusedWithShutdown) {
+TEST(AsyncBulkheadTs, AfterCloseTryAcquireIsRejectedWithShutdown) {
   Gate gate{{.max_concurrent = 1}};
   gate.close();
   EXPECT_EQ(gate.try_acquire().error().reason, Reason::shutdown);
 }
 
-TEST(AsyncBulkheadTs, AfterCloseEveryAcquireIsRefusedWithShutdown) {
+TEST(AsyncBulkheadTs, AfterCloseEveryAcquireIsRejectedWithShutdown) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   gate.close();
   EXPECT_EQ(gate.acquire().error().reason, Reason::shutdown);
   for (Kind kind : kinds) EXPECT_EQ(Caller(gate, {}, kind).reason(), Reason::shutdown);
 }
 
-TEST(AsyncBulkheadTs, AfterCloseRunIsRefusedWithShutdownAndDoesNotCall) {
+TEST(AsyncBulkheadTs, AfterCloseRunIsRejectedWithShutdownAndDoesNotCall) {
   Gate gate{{.name = "db", .max_concurrent = 1}};
   gate.close();
   bool called = false;
@@ -125,7 +125,7 @@ TEST(AsyncBulkheadTs, CloseSettlesTheWaitersInFifoOrderBeforeItReturns) {
   }
 }
 
-TEST(AsyncBulkheadTs, EachRefusalByCloseIsCountedOnce) {
+TEST(AsyncBulkheadTs, EachRejectionByCloseIsCountedOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 3}};
   auto a = gate.try_acquire();
   Caller b(gate), c(gate), d(gate);

@@ -33,7 +33,7 @@ TEST(Cost, UnitsAreCountedAndPermitsAreCountedApart) {
   expect_idle(gate);
 }
 
-TEST(Cost, AboveTheLimitIsRefusedAtOnce) {
+TEST(Cost, AboveTheLimitIsRejectedAtOnce) {
   Gate gate{{.max_concurrent = 4, .max_queue = 4}};
   for (std::uint32_t cost : {5u, 1u << 28, (1u << 30) + 1, std::numeric_limits<std::uint32_t>::max()}) {
     EXPECT_EQ(gate.try_acquire({.cost = cost}).error().reason, Reason::concurrency_limit);
@@ -44,7 +44,7 @@ TEST(Cost, AboveTheLimitIsRefusedAtOnce) {
   expect_idle(gate);
 }
 
-TEST(Cost, AboveTheLimitIsRefusedAlsoWhenTheLineIsFull) {
+TEST(Cost, AboveTheLimitIsRejectedAlsoWhenTheLineIsFull) {
   Gate gate{{.max_concurrent = 2, .max_queue = 1}};
   auto a = gate.acquire({.cost = 2});
   Caller b(gate);
@@ -132,7 +132,7 @@ TEST(Resize, ShrinkingCutsNobodyAndIsVisibleAtOnce) {
   EXPECT_TRUE(gate.try_acquire());
 }
 
-TEST(Resize, WaitersWhoseCostNoLongerFitsAreRefused) {
+TEST(Resize, WaitersWhoseCostNoLongerFitsAreRejected) {
   for (Kind kind : kinds) {
     Gate gate{{.max_concurrent = 4, .max_queue = 4}};
     auto a = gate.acquire({.cost = 4});
@@ -148,7 +148,7 @@ TEST(Resize, WaitersWhoseCostNoLongerFitsAreRefused) {
   }
 }
 
-TEST(Resize, ASmallerQueueKeepsThoseInLineAndRefusesNewcomers) {
+TEST(Resize, ASmallerQueueKeepsThoseInLineAndRejectsNewcomers) {
   Gate gate{{.max_concurrent = 1, .max_queue = 3}};
   auto a = gate.acquire();
   Caller b(gate), c(gate), d(gate);

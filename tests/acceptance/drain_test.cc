@@ -94,7 +94,7 @@ TEST(AsyncBulkheadTs, DrainWaitsForTheWaitersToo) {
   EXPECT_TRUE(drainer.drained());
 }
 
-TEST(AsyncBulkheadTs, CloseThenDrainLetsTheRunningFinishAndRefusesTheWaiting) {
+TEST(AsyncBulkheadTs, CloseThenDrainLetsTheRunningFinishAndRejectsTheWaiting) {
   Gate gate{{.max_concurrent = 2, .max_queue = 2}};
   std::latch end(1);
   std::atomic<int> finished = 0;

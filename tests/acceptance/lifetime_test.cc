@@ -36,12 +36,12 @@ using namespace tests;
 
 // What became of one call. It keeps the permit until told otherwise.
 struct Answers {
-  std::atomic<int> admitted{0}, refused{0};
+  std::atomic<int> admitted{0}, rejected{0};
   std::optional<Permit> permit;
   std::function<void()> when_admitted;  // inside the call itself
 
   void decide(Result<Permit> result) {
-    if (!result) return void(++refused);
+    if (!result) return void(++rejected);
     permit = *std::move(result);
     if (when_admitted) when_admitted();
     ++admitted;
@@ -200,7 +200,7 @@ class Lifetime : public testing::TestWithParam<Row> {
         break;
     }
   }
-  bool answered() const { return answers.admitted + answers.refused > 0; }
+  bool answered() const { return answers.admitted + answers.rejected > 0; }
   // The owner goes, before or after the operation; nobody is left waiting.
   void finish() {
     if (end == End::owner_first) {
@@ -221,7 +221,7 @@ class Lifetime : public testing::TestWithParam<Row> {
       op.reset();
       owner.destroy();
     }
-    EXPECT_LE(answers.admitted + answers.refused, 1);
+    EXPECT_LE(answers.admitted + answers.rejected, 1);
     if (!kind.can_be_abandoned || end != End::abandoned) {
       EXPECT_TRUE(answered());
     }
@@ -256,7 +256,7 @@ TEST_P(Lifetime, EndsWhileQueued) {
   start();
   until_waiting(owner.gate(), 1);
   end_it();
-  if (end == End::cancelled) until([&] { return answers.refused == 1; });
+  if (end == End::cancelled) until([&] { return answers.rejected == 1; });
   if (end == End::abandoned && kind.can_be_abandoned) {
     EXPECT_EQ(owner.gate().snapshot().waiting, 0u);
   }
@@ -331,7 +331,7 @@ TEST_P(LifetimeRace, IsCancelledInTheInstantOfTheGrant) {
       meet();
       holder->release();
     }
-    until([&] { return result.admitted + result.refused == 1; });
+    until([&] { return result.admitted + result.rejected == 1; });
     if (kind.on_other_thread) racing.reset();
     result.permit.reset();
     racing.reset();

@@ -58,15 +58,15 @@ TEST_F(NoMemory, AHandlerThatWouldWaitIsToldThatTheLineIsFull) {
 TEST_F(NoMemory, SmallHandlersUseTheBlocksThatAreThereFirst) {
   Gate gate{{.max_concurrent = 1, .max_queue = 2000}};
   auto held = gate.try_acquire();
-  int admitted = 0, refused = 0;
+  int admitted = 0, rejected = 0;
   without_memory([&] {
     for (int i = 0; i < 1000; ++i)
-      gate.async_acquire({}, [&](const Result<Permit>& r) { ++(r ? admitted : refused); });
+      gate.async_acquire({}, [&](const Result<Permit>& r) { ++(r ? admitted : rejected); });
   });
-  EXPECT_GT(refused, 0);
-  EXPECT_EQ(gate.snapshot().waiting + static_cast<std::uint32_t>(refused), 1000u);
+  EXPECT_GT(rejected, 0);
+  EXPECT_EQ(gate.snapshot().waiting + static_cast<std::uint32_t>(rejected), 1000u);
   held->release();
-  EXPECT_EQ(admitted + refused, 1000);
+  EXPECT_EQ(admitted + rejected, 1000);
   expect_idle(gate);
 }
 

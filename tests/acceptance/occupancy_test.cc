@@ -147,14 +147,14 @@ TEST_F(Occupancy, TheCriticalReserveIsNotAvailableToOthers) {
 TEST_F(Occupancy, AClosedGateCountsUntilItsLastPermit) {
   Gate gate{options(1, 1)};
   auto permit = gate.acquire();
-  std::optional<Permit> refused;
-  wait_for(gate, refused);
+  std::optional<Permit> rejected;
+  wait_for(gate, rejected);
   clock_.advance(1s);
   gate.close();
   clock_.advance(1s);
   permit->release();
   clock_.advance(1s);
-  EXPECT_FALSE(refused);
+  EXPECT_FALSE(rejected);
   expect(gate, 2s, 2s);
 }
 

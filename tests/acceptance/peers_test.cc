@@ -110,7 +110,7 @@ TEST_P(FailsafeGo, AGrantThatRacesWithTheTimeoutIsKept) {
 }
 
 // Zero is not a size here, so that no gate is closed by a slip; close() is the way.
-TEST(Resilience4j, ZeroMaxIsNoGateAndAClosedGateRefusesAll) {
+TEST(Resilience4j, ZeroMaxIsNoGateAndAClosedGateRejectsAll) {
   EXPECT_THROW(Gate({.max_concurrent = 0}), std::invalid_argument);
   Gate gate{{.max_concurrent = 1}};
   gate.close();

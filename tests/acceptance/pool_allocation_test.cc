@@ -69,7 +69,7 @@ TEST(PoolAllocation, NoneByWorkThatWaitsInTheQueue) {
             0u);
 }
 
-TEST(PoolAllocation, NoneByTimeLimitsRefusalsAndThoseWhoGiveUp) {
+TEST(PoolAllocation, NoneByTimeLimitsRejectionsAndThoseWhoGiveUp) {
   ManualClock clock;
   Pool pool{{.threads = 1, .max_queue = 2, .clock = &clock}};
   std::atomic<bool> go = true;

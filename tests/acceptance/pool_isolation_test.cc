@@ -29,7 +29,7 @@ std::chrono::nanoseconds p99_of_round_trips(Pool& pool, int n) {
   return *at;
 }
 
-// A pool whose threads and queue are full of work that never ends by itself, and that refuses all else.
+// A pool whose threads and queue are full of work that never ends by itself, and that rejects all else.
 struct StuckPool {
   StuckPool() {
     for (int i = 0; i < 12; ++i)

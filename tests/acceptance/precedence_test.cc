@@ -29,12 +29,12 @@ AcquireOptions cancelled_already() {
 constexpr std::chrono::nanoseconds unwilling[] = {0ns, -1ns, -1h, gate_default + 1ns};
 
 // uint32_t rules out fractions, NaN and strings; what is left are 0 and values too large.
-TEST(AsyncBulkheadTs, AMaxConcurrentOutOfRangeIsRefused) {
+TEST(AsyncBulkheadTs, AMaxConcurrentOutOfRangeIsRejected) {
   for (std::uint32_t bad : {0u, 1u << 28, std::numeric_limits<std::uint32_t>::max()})
     EXPECT_THROW(Gate({.max_concurrent = bad}), std::invalid_argument) << bad;
 }
 
-TEST(AsyncBulkheadTs, AMaxQueueOutOfRangeIsRefused) {
+TEST(AsyncBulkheadTs, AMaxQueueOutOfRangeIsRejected) {
   for (std::uint32_t bad : {1u << 21, std::numeric_limits<std::uint32_t>::max()})
     EXPECT_THROW(Gate({.max_queue = bad}), std::invalid_argument) << bad;
 }
@@ -141,7 +141,7 @@ TEST(AsyncBulkheadTs, CancelledComesBeforeDeadlineAndTimeout) {
 }
 
 // Different on purpose: a timeout of 0 means "do not wait" here, instead of "until the next tick".
-TEST(AsyncBulkheadTs, ATimeoutOfZeroIsRefusedAtOnce) {
+TEST(AsyncBulkheadTs, ATimeoutOfZeroIsRejectedAtOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto a = gate.try_acquire();
   for (Kind kind : kinds) EXPECT_EQ(Caller(gate, {.timeout = 0ns}, kind).reason(), Reason::timeout);
@@ -163,7 +163,7 @@ TEST(AsyncBulkheadTs, AReleaseBeforeTheShortestTimeoutEndsAdmits) {
 
 // An infinite timeout waits for ever here, see HugeTimeoutsWaitInsteadOfWrappingAround; other odd values mean
 // "do not wait".
-TEST(AsyncBulkheadTs, ANegativeTimeoutIsRefusedAtOnceAndNeverWaits) {
+TEST(AsyncBulkheadTs, ANegativeTimeoutIsRejectedAtOnceAndNeverWaits) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   auto a = gate.try_acquire();
   for (auto timeout : unwilling)

@@ -55,22 +55,22 @@ TEST(AsyncBulkheadTs, TheCallGetsTheVeryStopTokenOfTheCaller) {
   EXPECT_FALSE(gate.run([](std::stop_token t) { return t.stop_possible(); }).value());
 }
 
-TEST(AsyncBulkheadTs, ARefusalTellsReasonAndNumbersAndNeverCalls) {
+TEST(AsyncBulkheadTs, ARejectionTellsReasonAndNumbersAndNeverCalls) {
   Gate gate{{.name = "db", .max_concurrent = 1, .max_queue = 1}};
   Gate unqueued{{.name = "api", .max_concurrent = 1}};
   auto a = gate.try_acquire();
   auto b = unqueued.try_acquire();
   Caller waiter(gate);
   bool called = false;
-  const auto refusal = [&](Gate& g) { return g.run([&] { called = true; }).error().message(); };
-  EXPECT_EQ(refusal(unqueued), "bulkhead \"api\" rejected (concurrency_limit): 1/1 running, 0/0 waiting");
-  EXPECT_EQ(refusal(gate), "bulkhead \"db\" rejected (queue_limit): 1/1 running, 1/1 waiting");
+  const auto rejection = [&](Gate& g) { return g.run([&] { called = true; }).error().message(); };
+  EXPECT_EQ(rejection(unqueued), "bulkhead \"api\" rejected (concurrency_limit): 1/1 running, 0/0 waiting");
+  EXPECT_EQ(rejection(gate), "bulkhead \"db\" rejected (queue_limit): 1/1 running, 1/1 waiting");
   gate.close();
-  EXPECT_EQ(refusal(gate), "bulkhead \"db\" rejected (shutdown): 1/1 running, 0/1 waiting");
+  EXPECT_EQ(rejection(gate), "bulkhead \"db\" rejected (shutdown): 1/1 running, 0/1 waiting");
   EXPECT_FALSE(called);
 }
 
-TEST(AsyncBulkheadTs, AQueuedRunThatIsRefusedNeverCalls) {
+TEST(AsyncBulkheadTs, AQueuedRunThatIsRejectedNeverCalls) {
   ManualClock clock;
   std::atomic<bool> called = false;
   for (Reason expected : {Reason::timeout, Reason::cancelled, Reason::shutdown}) {

@@ -78,13 +78,13 @@ class Load {
     over_ = true;
   }
   std::uint64_t admitted() const { return admitted_; }
-  std::uint64_t refused() const { return refused_; }
+  std::uint64_t rejected() const { return rejected_; }
 
  private:
   // Counts from inside the protected section, which is what the cap is about.
   void answer(Result<Permit> permit, unsigned spin) {
     if (!permit) {
-      ++refused_;
+      ++rejected_;
       return;
     }
     ++admitted_;
@@ -140,7 +140,7 @@ class Load {
   const std::uint32_t limit_;
   std::atomic<bool> over_ = false;
   std::atomic<std::uint32_t> inside_ = 0;
-  std::atomic<std::uint64_t> admitted_ = 0, refused_ = 0;
+  std::atomic<std::uint64_t> admitted_ = 0, rejected_ = 0;
 };
 
 TEST(AsyncBulkheadTs, RandomLoadStaysWithinItsBoundsAndLeavesNothing) {
@@ -150,9 +150,9 @@ TEST(AsyncBulkheadTs, RandomLoadStaysWithinItsBoundsAndLeavesNothing) {
     load.run(300ms);
     EXPECT_TRUE(gate.drain());
     EXPECT_GT(load.admitted(), 0u);
-    EXPECT_GT(load.refused(), 0u);
+    EXPECT_GT(load.rejected(), 0u);
     EXPECT_EQ(gate.snapshot().admitted, load.admitted());
-    EXPECT_EQ(gate.snapshot().rejected(), load.refused());
+    EXPECT_EQ(gate.snapshot().rejected(), load.rejected());
     expect_idle(gate);
   }
 }
@@ -170,7 +170,7 @@ TEST(AsyncBulkheadTs, CloseAndDrainInMidTrafficLeaveNothing) {
   closer.join();
   EXPECT_TRUE(gate.snapshot().closed);
   EXPECT_EQ(gate.snapshot().admitted, load.admitted());
-  EXPECT_EQ(gate.snapshot().rejected(), load.refused());
+  EXPECT_EQ(gate.snapshot().rejected(), load.rejected());
   EXPECT_GT(gate.snapshot().rejected(Reason::shutdown), 0u);
   expect_idle(gate);
 }

@@ -30,7 +30,7 @@ TEST(AsyncBulkheadTs, TheLawsOfConservationHoldOver3000RandomSteps) {
   std::mt19937 random(53);
   ManualClock clock;
   Gate gate{{.max_concurrent = 3, .max_queue = 4, .clock = &clock}};
-  std::array<std::uint64_t, kReasons> refused{};
+  std::array<std::uint64_t, kReasons> rejected{};
   std::uint64_t admitted = 0, released = 0;
   std::deque<Permit> held;
   std::deque<std::stop_source> stops;
@@ -39,7 +39,7 @@ TEST(AsyncBulkheadTs, TheLawsOfConservationHoldOver3000RandomSteps) {
       ++admitted;
       held.push_back(*std::move(result));
     } else {
-      ++refused[static_cast<std::size_t>(result.error().reason)];
+      ++rejected[static_cast<std::size_t>(result.error().reason)];
     }
   };
   for (int step = 0; step < 3000; ++step) {
@@ -76,7 +76,7 @@ TEST(AsyncBulkheadTs, TheLawsOfConservationHoldOver3000RandomSteps) {
     ASSERT_EQ(s.admitted, admitted);
     ASSERT_EQ(s.released, released);
     ASSERT_EQ(s.in_flight, held.size());
-    ASSERT_EQ(s.rejected_by_reason, refused);
+    ASSERT_EQ(s.rejected_by_reason, rejected);
     // Work-conserving: nobody waits while there is room.
     if (s.waiting > 0) {
       ASSERT_EQ(s.in_flight, 3u);
@@ -84,13 +84,13 @@ TEST(AsyncBulkheadTs, TheLawsOfConservationHoldOver3000RandomSteps) {
   }
   for (Reason reason :
        {Reason::concurrency_limit, Reason::queue_limit, Reason::timeout, Reason::cancelled, Reason::evicted})
-    EXPECT_GT(refused[static_cast<std::size_t>(reason)], 0u) << to_string(reason);
+    EXPECT_GT(rejected[static_cast<std::size_t>(reason)], 0u) << to_string(reason);
   held.clear();
 }
 
 TEST(AsyncBulkheadTs, TheLawsOfConservationHoldAtEveryInstantOnManyThreads) {
   Gate gate{{.max_concurrent = 4, .max_queue = 3}};
-  std::atomic<std::uint64_t> admitted = 0, refused = 0, failed = 0;
+  std::atomic<std::uint64_t> admitted = 0, rejected = 0, failed = 0;
   std::atomic<bool> over = false;
   std::vector<std::jthread> threads;
   for (unsigned seed = 0; seed < 6; ++seed)
@@ -101,7 +101,7 @@ TEST(AsyncBulkheadTs, TheLawsOfConservationHoldAtEveryInstantOnManyThreads) {
                                    : gate.acquire({.priority = static_cast<Priority>(random() % 3),
                                                    .timeout = std::chrono::microseconds(random() % 100)});
         if (!permit) {
-          ++refused;
+          ++rejected;
           continue;
         }
         ++admitted;
@@ -118,7 +118,7 @@ TEST(AsyncBulkheadTs, TheLawsOfConservationHoldAtEveryInstantOnManyThreads) {
   const Snapshot s = gate.snapshot();
   EXPECT_EQ(s.admitted, admitted);
   EXPECT_EQ(s.failed, failed);
-  EXPECT_EQ(s.rejected(), refused);
+  EXPECT_EQ(s.rejected(), rejected);
   expect_idle(gate);
 }
 

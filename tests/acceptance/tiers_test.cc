@@ -86,7 +86,7 @@ TEST(Tiers, AFullLineEvictsTheNewestOfTheLowestTier) {
   gate.close();
 }
 
-TEST(Tiers, AFullLineOfItsOwnOrHigherTiersRefuses) {
+TEST(Tiers, AFullLineOfItsOwnOrHigherTiersRejects) {
   Gate gate{{.max_concurrent = 1, .max_queue = 2}};
   auto a = gate.acquire();
   Caller n(gate, normal), c(gate, critical);
@@ -182,7 +182,7 @@ TEST(Reserve, ACriticalWaiterGetsAReleasedReserveUnitBeforeANormalOne) {
   EXPECT_TRUE(n.admitted());
 }
 
-TEST(Reserve, ANormalCallDearerThanTheCommonPartIsRefusedAtOnce) {
+TEST(Reserve, ANormalCallDearerThanTheCommonPartIsRejectedAtOnce) {
   Gate gate{{.max_concurrent = 4, .max_queue = 4, .critical_reserve = 0.5}};
   EXPECT_EQ(gate.acquire({.cost = 3}).error().reason, Reason::concurrency_limit);
   EXPECT_TRUE(gate.acquire({.priority = Priority::critical, .cost = 4}));

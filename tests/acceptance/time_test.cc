@@ -21,7 +21,7 @@ class Deadline : public ::testing::TestWithParam<Kind> {
 };
 INSTANTIATE_TEST_SUITE_P(As, Deadline, ::testing::ValuesIn(kinds), kind_name);
 
-TEST_P(Deadline, AlreadyPastIsRefusedEvenIfThereIsRoom) {
+TEST_P(Deadline, AlreadyPastIsRejectedEvenIfThereIsRoom) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   for (TimePoint past : {clock.now(), clock.now() - 1ns, TimePoint{}, TimePoint::min()}) {
     EXPECT_EQ(Caller(gate, {.deadline = past}, GetParam()).reason(), Reason::deadline);
@@ -98,7 +98,7 @@ TEST_P(Deadline, TheEarliestTimeThereIsCanBeWaitedFrom) {
   EXPECT_TRUE(c.admitted());
 }
 
-TEST_P(Deadline, APredictedWaitThatIsTooLongIsRefusedAtOnce) {
+TEST_P(Deadline, APredictedWaitThatIsTooLongIsRejectedAtOnce) {
   Gate gate{{.max_concurrent = 1, .max_queue = 9, .measure_service = true, .clock = &clock}};
   {
     auto permit = gate.acquire();

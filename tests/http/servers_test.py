@@ -55,17 +55,17 @@ class ServerTest(unittest.TestCase):
 
 
 class Curl(ServerTest):
-    def test_pages_and_refusals(self):
+    def test_pages_and_rejections(self):
         self.assertIn("hello", self.curl(self.url + "/"))
         self.assertIn("the report", self.curl(self.url + "/reports/1"))
         self.assertIn("bulkhead_", self.curl(self.url + "/metrics"))
         held = [self.ask("/reports/60000") for _ in range(4)]  # two run, two wait
         self.becomes("reports", lambda b: in_flight(b) == 2 and waiting(b) == 2)
-        refused = self.curl(self.url + "/reports/1")
-        self.assertIn("HTTP/1.1 503", refused)
-        self.assertRegex(refused, r"(?i)retry-after: [1-9]")
-        self.assertRegex(refused, r"(?i)x-bulkhead-reason: queue_limit")
-        self.assertEqual(json.loads(refused[refused.index("{"):])["reason"], "queue_limit")
+        rejected = self.curl(self.url + "/reports/1")
+        self.assertIn("HTTP/1.1 503", rejected)
+        self.assertRegex(rejected, r"(?i)retry-after: [1-9]")
+        self.assertRegex(rejected, r"(?i)x-bulkhead-reason: queue_limit")
+        self.assertEqual(json.loads(rejected[rejected.index("{"):])["reason"], "queue_limit")
         self.assertIn("hello", self.curl(self.url + "/"))  # the shop does not notice
         for s in held:
             s.close()
@@ -143,7 +143,7 @@ class Deploy(ServerTest):
 
 
 class Bounds(ServerTest):
-    def test_oversized_requests_are_refused(self):
+    def test_oversized_requests_are_rejected(self):
         body = b"x" * (2 << 20)
         posted = subprocess.run(["curl", "-sS", "-i", "--max-time", "30", "-H", "Expect:", "--data-binary", "@-", self.url + "/reports/1"],
                                 input=body, capture_output=True, check=True).stdout

@@ -34,7 +34,7 @@ struct AdmitRelease : Base {
   }
 };
 
-// Nobody may queue: a refusal is right only if somebody had the unit during the call.
+// Nobody may queue: a rejection is right only if somebody had the unit during the call.
 struct TryOnly : Base {
   Atomic<std::uint32_t> visits{
       0};  // begun << 16 | under way; who finds nobody here knows that the unit is back
@@ -45,7 +45,7 @@ struct TryOnly : Base {
       const Verdict v = gate.visit({.queues = i == 0});
       const std::uint32_t now = visits.fetch_sub(1, std::memory_order_acq_rel);
       const bool alone = now == before + (1u << 16) + 1 && (before & 0xffff) == 0;
-      check(v == admitted || (v == full && !alone), "refused only if another was there");
+      check(v == admitted || (v == full && !alone), "rejected only if another was there");
     }
   }
 };
@@ -175,7 +175,7 @@ struct CancelOnly : Base {
   }
 };
 
-// A release comes during the close, which refuses the line in batches: whoever is behind one that was refused is refused too.
+// A release comes during the close, which rejects the line in batches: whoever is behind one that was rejected is rejected too.
 struct Close : Base {
   Call first, second;
   bool behind = false;
@@ -243,7 +243,7 @@ struct Shrink : Base {
 };
 
 // Down and up again, with somebody in line all the while; and a cost that no longer fits is
-// refused, not forgotten.
+// rejected, not forgotten.
 struct ShrinkGrow : Base {
   explicit ShrinkGrow(Mode mode) : Base(mode, 2u, 2u) {
     gate.hold();
@@ -265,12 +265,12 @@ struct ShrinkGrow : Base {
   }
 };
 
-// A waiter whose cost the shrunken limit cannot hold is refused at once.
+// A waiter whose cost the shrunken limit cannot hold is rejected at once.
 struct Hopeless : Base {
   explicit Hopeless(Mode mode) : Base(mode, 2u, 2u) { gate.hold(); }
   void thread(unsigned index) override {
     if (index == 0) return gate.resize(1);
-    check(gate.visit({.cost = 2}) == full, "refused");
+    check(gate.visit({.cost = 2}) == full, "rejected");
   }
   void after() override {
     gate.release();
@@ -284,9 +284,9 @@ struct LeaveDuringScan : Base {
   explicit LeaveDuringScan(Mode mode) : Base(mode, 2u, 2u) { gate.hold(); }
   void thread(unsigned index) override {
     if (index == 0) return gate.resize(1);
-    if (index == 2) return check(gate.visit({.cost = 2}) == full, "refused");
+    if (index == 2) return check(gate.visit({.cost = 2}) == full, "rejected");
     const Verdict v = gate.visit({.cost = 2, .timed = true});
-    check(v == full || v == timeout, "refused, or its time was up");
+    check(v == full || v == timeout, "rejected, or its time was up");
   }
   void after() override {
     gate.release();
@@ -550,7 +550,7 @@ struct SnapshotResize : Base {
         check(n.in_flight == 1 && n.permits == 1, "one unit is out");
         check(n.released == 0 && n.failed == 0, "none came back");
         const Turnstile::Look look = gate.t().look(Priority::normal, 9, false);
-        check(look.in_flight == 1 && (look.limit == 2 || look.limit == 4), "a refusal says so too");
+        check(look.in_flight == 1 && (look.limit == 2 || look.limit == 4), "a rejection says so too");
         check(gate.t().in_flight() == 1, "and who only asks");
       }
       return;

@@ -62,7 +62,7 @@ TEST_F(BreakerPeerDefects, ACancelledProbeDoesNotCloseIt) {
 }
 
 // Polly, Hystrix, resilience4j with its default of waiting for ever: a probe that never comes
-// back leaves it half open and refusing for ever.
+// back leaves it half open and rejecting for ever.
 TEST_F(BreakerPeerDefects, AProbeThatNeverComesBackDoesNotWedgeIt) {
   Breaker b(options());
   half_open(b);
@@ -88,16 +88,16 @@ TEST_F(BreakerPeerDefects, AStampedeIsCutToTheCap) {
   EXPECT_EQ(b.snapshot().rejected, 97u);
 }
 
-// Sentinel (#1638): the probe is refused by a later rule, and nobody tells the breaker.
-TEST_F(BreakerPeerDefects, AProbeRefusedByTheGateBehindGivesItsPlaceBack) {
+// Sentinel (#1638): the probe is rejected by a later rule, and nobody tells the breaker.
+TEST_F(BreakerPeerDefects, AProbeRejectedByTheGateBehindGivesItsPlaceBack) {
   Breaker b(options());
   Gate gate{{.max_concurrent = 1}};
   half_open(b);
   {
     const auto all = gate.acquire();
-    const auto refused = b.run([&] { return gate.run([] { return 1; }); });
-    ASSERT_TRUE(refused);
-    EXPECT_FALSE(*refused);
+    const auto rejected = b.run([&] { return gate.run([] { return 1; }); });
+    ASSERT_TRUE(rejected);
+    EXPECT_FALSE(*rejected);
     EXPECT_EQ(b.snapshot().state, BreakerState::half_open);
     EXPECT_EQ(b.snapshot().probes_in_flight, 0u);
   }

@@ -146,7 +146,7 @@ TEST_F(BulkheadPeerDefects, AHookThatChangesTheSettingsLosesNothing) {
 }
 
 // resilience4j, Polly, Semian, Hystrix: a cancelled, late or hung probe closes the breaker or keeps it half
-// open. Here a probe that is cancelled, refused by the gate, or late decides nothing, and hung ones do not
+// open. Here a probe that is cancelled, rejected by the gate, or late decides nothing, and hung ones do not
 // wedge.
 TEST_F(BulkheadPeerDefects, OnlyAProbeThatEndsDecides) {
   Bulkhead b{options(2)};
@@ -208,7 +208,7 @@ TEST_F(BulkheadPeerDefects, NobodySleepsForTokens) {
 }
 
 // Semian, resilience4j (#1656): rejections by the bulkhead itself open the breaker.
-TEST_F(BulkheadPeerDefects, OurOwnRefusalsAreNoFailuresOfTheDependency) {
+TEST_F(BulkheadPeerDefects, OurOwnRejectionsAreNoFailuresOfTheDependency) {
   BulkheadOptions o = options();
   o.rate_limit->burst = 60;
   Bulkhead b{o};

@@ -148,7 +148,7 @@ TEST(PeerDefect, AGuaranteeNeverExceedsTheTotal) {
 }
 
 // Netflix concurrency-limits (#234): the check of the total and the increment are two steps. Here the second
-// asker is held between its own gate's refusal and the group.
+// asker is held between its own gate's rejection and the group.
 TEST(PeerDefect, TwoMembersCannotBothTakeTheLastUnit) {
   SyncPoints points;
   Group group{{.total = 1, .members = {{.name = "a"}, {.name = "b"}}}};

@@ -118,7 +118,7 @@ TEST_P(HandOff, AStopBeforeTheLineIsJoinedIsCancelledEvenIfAUnitIsFree) {
   expect_idle(gate);
 }
 
-TEST_P(HandOff, AShrinkBelowTheCostBeforeTheLineIsJoinedIsRefused) {
+TEST_P(HandOff, AShrinkBelowTheCostBeforeTheLineIsJoinedIsRejected) {
   Gate gate{{.max_concurrent = 2, .max_queue = 1}};
   auto holder = gate.acquire();
   points.hold("joining", "enter.before_lock");
@@ -259,7 +259,7 @@ TEST(HandOff, ADrainWaitsForAReleaseThatIsOnItsWay) {
 }
 
 // A resize changes the word and the limit one after the other. Who looks in between is told the numbers of neither.
-TEST(Numbers, OfARefusalAreOfOneInstantAlsoWhileTheLimitMoves) {
+TEST(Numbers, OfARejectionAreOfOneInstantAlsoWhileTheLimitMoves) {
   Gate gate{{.name = "db", .max_concurrent = 8}};
   std::vector<Permit> held;
   for (int i = 0; i < 8; ++i) held.push_back(*gate.acquire());
@@ -269,22 +269,22 @@ TEST(Numbers, OfARefusalAreOfOneInstantAlsoWhileTheLimitMoves) {
   points.until_held("resizing");
   std::string told;
   std::uint32_t in_flight = 0;
-  points.hold("refused", "look.torn");
-  std::jthread refused = named("refused", [&] { told = gate.try_acquire().error().message(); });
-  points.until_held("refused");
+  points.hold("rejected", "look.torn");
+  std::jthread rejected = named("rejected", [&] { told = gate.try_acquire().error().message(); });
+  points.until_held("rejected");
   points.hold("looking", "look.torn");
   std::jthread looking = named("looking", [&] { in_flight = gate.in_flight(); });
   points.until_held("looking");
-  for (const char* const thread : {"refused", "looking", "resizing"}) points.let_go(thread);
+  for (const char* const thread : {"rejected", "looking", "resizing"}) points.let_go(thread);
   resizing.join();
-  refused.join();
+  rejected.join();
   looking.join();
   EXPECT_EQ(told, "bulkhead \"db\" rejected (concurrency_limit): 8/4 running, 0/0 waiting");
   EXPECT_EQ(in_flight, 8u);
 }
 
-// Both are refused by the same close(). What the first one's handler does is not the second one's business.
-TEST(Numbers, OfARefusalAreThoseOfTheMomentItWasDecided) {
+// Both are rejected by the same close(). What the first one's handler does is not the second one's business.
+TEST(Numbers, OfARejectionAreThoseOfTheMomentItWasDecided) {
   Gate gate{{.name = "db", .max_concurrent = 1, .max_queue = 4}};
   auto holder = gate.acquire();
   std::vector<std::string> told;

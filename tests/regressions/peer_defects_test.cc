@@ -67,7 +67,7 @@ TEST(PeerDefect, AWaiterThatLeavesWhileTheUnitIsOnItsWayLosesNoPermit) {
 }
 
 // Failsafe: one rejection without waiting makes a bulkhead of size 1 unusable.
-TEST(PeerDefect, ARefusalWithoutWaitingLeavesTheGateUsable) {
+TEST(PeerDefect, ARejectionWithoutWaitingLeavesTheGateUsable) {
   Gate gate{{.max_concurrent = 1, .max_queue = 1}};
   for (int i = 0; i < 100; ++i) {
     auto a = gate.acquire();

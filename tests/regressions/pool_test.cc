@@ -54,7 +54,7 @@ TEST(PoolPeerDefects, AGetThatTimesOutDoesNotLetMoreWorkInThanThreads) {
   Pool pool{{.threads = 1, .clock = &clock}};
   std::atomic<int> inside = 0, most = 0;
   std::atomic<bool> go = false;
-  int refused = 0;
+  int rejected = 0;
   for (int i = 0; i < 5; ++i) {
     auto task = pool.submit([&] {
       most = std::max(most.load(), ++inside);
@@ -62,9 +62,9 @@ TEST(PoolPeerDefects, AGetThatTimesOutDoesNotLetMoreWorkInThanThreads) {
       --inside;
     });
     if (i == 0) until([&] { return inside == 1; });
-    refused += task.get_until(clock.now()).error().reason == Reason::concurrency_limit;
+    rejected += task.get_until(clock.now()).error().reason == Reason::concurrency_limit;
   }
-  EXPECT_EQ(refused, 4);
+  EXPECT_EQ(rejected, 4);
   EXPECT_EQ(pool.snapshot().abandoned, 1u);
   go = true;
   go.notify_all();
@@ -246,7 +246,7 @@ TEST(PoolPeerDefects, EveryWayToMissOneSTurnHasAReasonOfItsOwn) {
 
 // ---- resilience4j ThreadPoolBulkheadTest, FixedThreadPoolBulkheadTest ----
 
-TEST(PoolPeerCases, Resilience4jAFullPoolRefusesEveryKindOfWork) {
+TEST(PoolPeerCases, Resilience4jAFullPoolRejectsEveryKindOfWork) {
   Stuck a, b;
   Pool pool{{.name = "testPool", .threads = 1, .max_queue = 1}};
   auto running = pool.submit(a.work());
@@ -302,7 +302,7 @@ TEST(PoolPeerCases, Resilience4jTheContextIsPropagatedAndClearedAlsoWhenTheWorkT
 
 // ---- Hystrix HystrixCommandTest ----
 
-// testRejectedThreadUsingQueueSize: one runs, one waits, the third is refused and its fallback is its result.
+// testRejectedThreadUsingQueueSize: one runs, one waits, the third is rejected and its fallback is its result.
 TEST(PoolPeerCases, HystrixRejectedThreadUsingQueueSize) {
   Stuck stuck;
   Pool pool{{.threads = 1, .max_queue = 1}};
@@ -371,11 +371,12 @@ TEST_P(PoolPolly, ShouldControlExecutionsPerSpecification) {
     tasks.push_back(pool.submit(stuck[i].work(static_cast<int>(i)), {.stop = sources[i].get_token()}));
   const auto load = static_cast<std::uint32_t>(s.load);
   const std::uint32_t running = std::min(load, s.parallel), queued = std::min(load - running, s.queue);
-  const auto expect = [&](std::uint32_t r, std::uint32_t q, std::uint64_t refused, std::uint64_t cancelled) {
+  const auto expect = [&](std::uint32_t r, std::uint32_t q, std::uint64_t rejected, std::uint64_t cancelled) {
     const PoolSnapshot now = pool.snapshot();
     EXPECT_EQ(now.running, r);
     EXPECT_EQ(now.queued, q);
-    EXPECT_EQ(now.gate.rejected(Reason::queue_limit) + now.gate.rejected(Reason::concurrency_limit), refused);
+    EXPECT_EQ(now.gate.rejected(Reason::queue_limit) + now.gate.rejected(Reason::concurrency_limit),
+              rejected);
     EXPECT_EQ(now.gate.rejected(Reason::cancelled), cancelled);
   };
   expect(running, queued, load - running - queued, 0);
@@ -441,7 +442,7 @@ TEST(PoolInbox, WorkThatComesAsTheQueueRunsEmptyIsNotLeftBehind) {
   EXPECT_EQ(late->get().value(), 2);
 }
 
-// The worker has finished and seen that somebody waits; before it looks who, everybody is refused.
+// The worker has finished and seen that somebody waits; before it looks who, everybody is rejected.
 TEST(PoolInbox, AShutdownBetweenTwoTasksLeavesNothingToGoOnWith) {
   SyncPoints points;
   Stuck stuck;

@@ -32,7 +32,7 @@ TEST(BreakerStress, NeverMoreProbesThanTheCapAndNothingIsCountedTwice) {
                    .on_transition = [&](const BreakerTransition&) { ++events; },
                    .clock = &clock});
   std::array<std::atomic<std::uint32_t>, 4096> inside{};  // by generation
-  std::atomic<std::uint64_t> too_many = 0, refused = 0, admitted = 0, out_of_order = 0;
+  std::atomic<std::uint64_t> too_many = 0, rejected = 0, admitted = 0, out_of_order = 0;
   const auto end = end_of_test(1.5);
   {
     Threads threads;
@@ -44,7 +44,7 @@ TEST(BreakerStress, NeverMoreProbesThanTheCapAndNothingIsCountedTwice) {
           if (dice.one_in(8)) clock.advance(300us);
           const auto pass = breaker.admit();
           if (!pass) {
-            ++refused;
+            ++rejected;
             continue;
           }
           ++admitted;
@@ -70,7 +70,7 @@ TEST(BreakerStress, NeverMoreProbesThanTheCapAndNothingIsCountedTwice) {
   EXPECT_EQ(too_many, 0u);
   EXPECT_EQ(out_of_order, 0u) << "one thread never sees an earlier generation again";
   const auto s = breaker.snapshot();
-  EXPECT_EQ(s.rejected, refused);
+  EXPECT_EQ(s.rejected, rejected);
   EXPECT_EQ(events, s.generation - 1) << "every change was told once";
   EXPECT_GT(s.opens, 10u);
   EXPECT_GT(admitted, 0u);
@@ -161,7 +161,7 @@ TEST(RateLimiterStress, ThreadsTakeNoMoreThanThereIs) {
   ManualClock clock;
   RateLimiter limiter({.rate = 1000, .burst = 50, .clock = &clock});
   const TimePoint start = clock.now();
-  std::atomic<std::uint64_t> taken = 0, calls = 0, refused = 0;
+  std::atomic<std::uint64_t> taken = 0, calls = 0, rejected = 0;
   const auto end = end_of_test(1.5);
   {
     Threads threads;
@@ -173,7 +173,7 @@ TEST(RateLimiterStress, ThreadsTakeNoMoreThanThereIs) {
           const std::uint32_t cost = dice.one_in(4) ? 1 + dice.below(5) : 1;
           auto ticket = limiter.try_take(cost);
           if (!ticket) {
-            ++refused;
+            ++rejected;
             continue;
           }
           ++calls;
@@ -184,10 +184,10 @@ TEST(RateLimiterStress, ThreadsTakeNoMoreThanThereIs) {
   }
   const auto ms = static_cast<std::uint64_t>((clock.now() - start) / 1ms);
   EXPECT_LE(taken, 50 + ms);
-  EXPECT_GE(taken, ms / 2) << "and does not refuse what it has";
+  EXPECT_GE(taken, ms / 2) << "and does not reject what it has";
   const auto s = limiter.snapshot();
   EXPECT_EQ(s.admitted, calls);
-  EXPECT_EQ(s.rejected, refused);
+  EXPECT_EQ(s.rejected, rejected);
   EXPECT_GT(s.cancelled, 0u);
 }
 

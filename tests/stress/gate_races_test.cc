@@ -172,7 +172,7 @@ TEST_P(GateRaces, CancelsAgainstReleasesLoseNothing) {
   expect_all_there(gate, kPermits);
 }
 
-// Once close() has returned, every call that begins is refused with `shutdown`, and nobody is left in line.
+// Once close() has returned, every call that begins is rejected with `shutdown`, and nobody is left in line.
 TEST_P(GateRaces, CloseAgainstTrafficAnswersEverybody) {
   constexpr std::uint32_t kThreads = 4;
   std::deque<Gate> gates;  // one a round; they live to the end, so that late calls have a gate to ask

@@ -44,7 +44,7 @@ ConfigText some_file(Dice& dice) {
 }
 
 TEST(LiveConfigStress, TheLastFileIsInForceWhateverElseGoesOn) {
-  std::atomic<std::uint64_t> events = 0, ran = 0, refused = 0, overrides = 0, expired = 0;
+  std::atomic<std::uint64_t> events = 0, ran = 0, rejected = 0, overrides = 0, expired = 0;
   Registry registry;
   LiveConfig live(registry, {.read = {}, .on_event = [&](const ConfigEvent& e) {
                                EXPECT_FALSE(e.text.empty());
@@ -103,7 +103,7 @@ TEST(LiveConfigStress, TheLastFileIsInForceWhateverElseGoesOn) {
               linger(dice);
               return 1;
             });
-            ++(done ? ran : refused);
+            ++(done ? ran : rejected);
           };
           ASSERT_TRUE(registry.use("stays"));
           if (const auto used = registry.use(name_of(dice.below(kNames)))) call(*used);

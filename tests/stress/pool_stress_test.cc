@@ -22,7 +22,7 @@ namespace {
 using std::chrono::microseconds;
 
 struct Tally {
-  std::atomic<std::uint64_t> submitted{0}, answers{0}, values{0}, thrown{0}, refused{0};
+  std::atomic<std::uint64_t> submitted{0}, answers{0}, values{0}, thrown{0}, rejected{0};
   std::atomic<std::uint64_t> begun{0}, ended{0}, ran_twice{0}, inside_too_many{0};
   std::atomic<std::uint32_t> inside{0};
 };
@@ -57,7 +57,7 @@ template <class Get>
 void answer(Tally& tally, Once& once, Get&& get) {
   try {
     const Result<int> result = get();
-    ++(result ? tally.values : tally.refused);
+    ++(result ? tally.values : tally.rejected);
   } catch (const std::runtime_error&) {
     ++tally.thrown;
   }
@@ -72,7 +72,7 @@ Detached co_answer(Task<int> task, Tally& tally, std::shared_ptr<Once> once) {
   } catch (const std::runtime_error&) {
     ++tally.thrown;
   }
-  if (result) ++(*result ? tally.values : tally.refused);
+  if (result) ++(*result ? tally.values : tally.rejected);
   if (once->answers.fetch_add(1) != 0) ADD_FAILURE() << "two answers";
   ++tally.answers;
 }
@@ -120,7 +120,7 @@ void submit_one(Pool& pool, Tally& tally, Dice& dice, std::uint32_t most) {
   }
   // Whoever gave up is the only one to know the result.
   ++tally.answers;
-  ++tally.refused;
+  ++tally.rejected;
 }
 
 // A handler or coroutine that the timer resumed may have a few steps left when its pool is gone.
@@ -128,7 +128,7 @@ void expect_sound(const Tally& t) {
   const auto give_up = steady_clock::now() + std::chrono::seconds(30);
   while (t.answers != t.submitted && steady_clock::now() < give_up) std::this_thread::yield();
   EXPECT_EQ(t.answers, t.submitted);
-  EXPECT_EQ(t.values + t.thrown + t.refused, t.answers);
+  EXPECT_EQ(t.values + t.thrown + t.rejected, t.answers);
   EXPECT_EQ(t.begun, t.ended);
   EXPECT_EQ(t.ran_twice, 0u);
   EXPECT_EQ(t.inside_too_many, 0u);
@@ -177,7 +177,7 @@ TEST(PoolStress, EverySubmissionGetsOneResult) {
   }
   expect_sound(tally);
   EXPECT_GT(tally.values, 0u);
-  EXPECT_GT(tally.refused, 0u);
+  EXPECT_GT(tally.rejected, 0u);
   EXPECT_GT(tally.thrown, 0u);
 }
 
@@ -309,7 +309,7 @@ TEST(PoolStress, NoWorkIsLeftBehindByThreadsThatEnd) {
 }
 
 // Submitters, cancellations, a lower tier and readers at the queue of one thread: what was taken runs once and,
-// of each submitter, in its order; what was refused does not run; the bound holds.
+// of each submitter, in its order; what was rejected does not run; the bound holds.
 TEST(PoolStress, PostedWorkRunsOnceAndInOrder) {
   const auto end = end_of_test(1.5);
   constexpr std::uint32_t kSubmitters = 3, kQueue = 24;

@@ -1,4 +1,4 @@
-// callers.h - a call at a gate as a test sees it: pending, then admitted or refused, whichever way it waits.
+// callers.h - a call at a gate as a test sees it: pending, then admitted or rejected, whichever way it waits.
 //
 //   Caller b(gate, {.timeout = 10ms}, Kind::coroutine);
 //   EXPECT_TRUE(b.pending());

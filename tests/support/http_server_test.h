@@ -40,16 +40,16 @@ class HttpServerTest : public testing::Test {
   }
 
   // The paths are of handlers that count themselves in `running` and answer "held" once `go` is set.
-  void a_refusal_says_why(const char* strict) {
+  void a_rejection_says_why(const char* strict) {
     const HttpClient first = client(), second = client(), third = client();
     first.get(strict);
     ASSERT_TRUE(becomes([&] { return running == 1; }));
     second.get(strict);
-    const std::string refused = second.read();
-    EXPECT_THAT(refused, testing::StartsWith("HTTP/1.1 503"));
-    EXPECT_THAT(refused, testing::HasSubstr("Retry-After: "));
-    EXPECT_THAT(refused, testing::HasSubstr("X-Bulkhead-Reason: concurrency_limit"));
-    EXPECT_THAT(refused, testing::HasSubstr("application/problem+json"));
+    const std::string rejected = second.read();
+    EXPECT_THAT(rejected, testing::StartsWith("HTTP/1.1 503"));
+    EXPECT_THAT(rejected, testing::HasSubstr("Retry-After: "));
+    EXPECT_THAT(rejected, testing::HasSubstr("X-Bulkhead-Reason: concurrency_limit"));
+    EXPECT_THAT(rejected, testing::HasSubstr("application/problem+json"));
     third.get("/health/bulkheads");
     EXPECT_THAT(third.read(), testing::HasSubstr("\"strict\""));
     third.get("/metrics");
@@ -206,14 +206,14 @@ class HttpServerTest : public testing::Test {
                         .cache_for = std::chrono::hours(1)}}};
   }
   void a_cached_or_static_page_is_served_when_there_is_no_place(const char* strict) {
-    const HttpClient c = client(), holder = client(), refused = client(), other = client();
+    const HttpClient c = client(), holder = client(), rejected = client(), other = client();
     c.get("/a/page");
     EXPECT_THAT(c.read(), testing::HasSubstr("the page"));
     ASSERT_TRUE(becomes([&] { return now("strict").in_flight == 0; }));  // the response is out before
     holder.get(strict);
     ASSERT_TRUE(becomes([&] { return running == 1; }));
-    refused.get("/a/page");
-    const std::string cached = refused.read();
+    rejected.get("/a/page");
+    const std::string cached = rejected.read();
     EXPECT_THAT(cached, testing::HasSubstr("the page"));
     EXPECT_THAT(cached, testing::HasSubstr("X-Bulkhead-Fallback: cached"));
     other.get("/b/page");

@@ -182,7 +182,7 @@ test('what the server rejects is shown in its words', async () => {
   await page.locator('#dialog').getByLabel('Reason').fill('try');
   const before = (await shop.bulkhead('images')).max_concurrent;
   await page.locator('#dialog button[type=submit]').click();
-  await eventually(async () => (await page.locator('#dialog .error').innerText()).length > 10, { what: 'the refusal' });
+  await eventually(async () => (await page.locator('#dialog .error').innerText()).length > 10, { what: 'the rejection' });
   assert.match(await page.locator('#dialog .error').innerText(), /adaptive/);
   assert.equal((await shop.bulkhead('images')).max_concurrent, before);
   page.complaints = page.complaints.filter((c) => !/status of 409/.test(c)); // the browser tells of every failed request
