@@ -410,8 +410,8 @@ class Knee final : public Algorithm {
   // ---- Cruising.
   static bool collapsed(const Measure& before, const Measure& now) {
     const double limits = now.limit() / before.limit();
-    return limits > 0.7 && limits < 1.4 && now.goodput() < 0.6 * before.goodput() &&
-           now.w.round_trip > 1.6 * before.w.round_trip;
+    return limits > 0.7 && now.goodput() < 0.6 * before.goodput() &&
+           now.w.round_trip > 1.6 * std::max(1.0, limits) * before.w.round_trip;
   }
 
   LimitDecision cruise(const Window& window, const Measure& part) {
@@ -527,7 +527,12 @@ class Knee final : public Algorithm {
     follow_down(low.w, share);
     follow_up(low.w, share);
 
-    const double by_gain = (gain_ - doubt_ - kKneeGain) * step;
+    // A sharp knee between the two limits explains a part of the gain. Where calls wait, only more than that asks for a higher
+    // limit, and else the round trip decides, which all instances share: otherwise those with the most calls, which see the
+    // gain best, would take the places of the others.
+    const double queue = waiting(high);
+    const double explained = queue > aim() ? 1 - std::log(queue / std::max(1.0, queue * dip_)) / step : 0;
+    const double by_gain = (gain_ - doubt_ - std::max(kKneeGain, explained)) * step;
     const double by_time = std::log(aim() / waiting(high));
     double f = by_gain > 0 ? std::max(by_gain, by_time) : by_time;
     if (bursty_) f = (gain_ - kKneeGain) * step;  // calls of a burst wait, but more of them succeed

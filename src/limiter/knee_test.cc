@@ -59,7 +59,8 @@ TEST(Knee, NeverProbesLowerThanHalfWhileNothingChanges) {
   int deep = 0;
   for (int i = 0; i < 1000; ++i) {
     t.step();
-    ASSERT_GE(t.limit, 0.5 * t.knee->settled() - 1);
+    // Half of the limit in force; the decision that begins the probe may raise the settled one by 15 %.
+    ASSERT_GE(t.limit, 0.5 / 1.15 * t.knee->settled() - 1);
     deep += t.limit < 0.8 * t.knee->settled();
   }
   EXPECT_LT(deep, 60);  // and rarely lower than the dip
