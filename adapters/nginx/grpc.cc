@@ -30,6 +30,7 @@ int code_of(Reason reason, bool late) noexcept {
     case Reason::breaker_open:
     case Reason::draining:
     case Reason::shutdown:
+    case Reason::injected_fault:
       return unavailable;
     default:
       return resource_exhausted;
