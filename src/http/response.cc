@@ -115,6 +115,7 @@ std::string_view sentence_of(Reason reason) noexcept {
       "Too many clients at once.",
       "The service accepts no new requests at the moment.",
       "The request needs more of a limited resource than there is.",
+      "The service is nearly full, and more important requests are served first.",
       "The request took too long.",
       "An operator rehearses a failure."};
   static_assert(!kSentences.back().empty());
