@@ -44,6 +44,7 @@ const Row rows[] = {
     {Reason::rate_limit, 429, 429, 429, true},        {Reason::tenant_limit, 429, 429, 429, true},
     {Reason::draining, 503, 503, 503, true},          {Reason::budget_limit, 503, 429, 503, true},
     {Reason::holdback, 503, 429, 503, true},          {Reason::execution_timeout, 504, 504, 504, false},
+    {Reason::injected_fault, 500, 500, 500, false},
 };
 
 TEST(HttpRejection, EveryReasonHasItsResponse) {
@@ -87,7 +88,7 @@ TEST(HttpRejection, TheStatusIsTheRoutesToChoose) {
                 .failure = 423,
                 .budget_limit = 425,
                 .per_call_max = 426};
-  const int expected[] = {411, 412, 413, 414, 415, 416, 418, 419, 420, 421, 424, 425, 427, 422};
+  const int expected[] = {411, 412, 413, 414, 415, 416, 418, 419, 420, 421, 424, 425, 427, 422, 423};
   for (const Row& row : rows)
     EXPECT_EQ(rejection(rejected(row.reason), {.status_for = all}).status,
               expected[static_cast<std::size_t>(row.reason)]);

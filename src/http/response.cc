@@ -171,8 +171,10 @@ std::uint16_t status_of(const Rejection& why, const StatusFor& s, bool tenants_o
 std::chrono::seconds retry_after(const Rejection& why, const ResponseOptions& options, Priority priority,
                                  std::uint32_t random) noexcept {
   using std::chrono::seconds;
-  // The client does not wait for the response, or a retry would be too late as well.
-  if (why.reason == Reason::cancelled || why.reason == Reason::execution_timeout) return seconds(0);
+  // The client does not wait for the response, a retry would be too late as well, or the call has failed.
+  if (why.reason == Reason::cancelled || why.reason == Reason::execution_timeout ||
+      why.reason == Reason::injected_fault)
+    return seconds(0);
   if (why.reason == Reason::deadline && why.deadline_passed) return seconds(0);
   if (why.reason == Reason::budget_limit && why.asked > why.per_call_max) return seconds(0);  // it never fits
   if (leaves(why.reason)) return seconds(1);  // another instance can serve it already
