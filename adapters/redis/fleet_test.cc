@@ -207,7 +207,7 @@ TEST(Fleet, AProcessThatStartsBeforeTheStoreJoinsLater) {
   Member a({.store = "redis://127.0.0.1:" + std::to_string(port), .lease = 1s, .mode = FleetMode::block}, 2);
   EXPECT_FALSE(a.gate().try_acquire());
   EXPECT_EQ(a.now().state, FleetState::joining);
-  EXPECT_TRUE(until([&] { return a.now().problem.find("rejected") != std::string::npos; }));
+  EXPECT_TRUE(until([&] { return a.now().problem.find("refused") != std::string::npos; }));
   tests::Server server({}, port);
   EXPECT_TRUE(until([&] { return a.gate().try_acquire().has_value(); }));
 }

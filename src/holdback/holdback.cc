@@ -102,6 +102,15 @@ struct Holdback::Gauges {
   };
   Sources sources BULKHEAD_GUARDED_BY(mutex);
 
+  double highest(std::chrono::nanoseconds last_wait) noexcept {
+    const detail::MutexLock lock(mutex);
+    double most = 0;
+    if (sources.max_queue_age.count() > 0)
+      most = static_cast<double>(last_wait.count()) / static_cast<double>(sources.max_queue_age.count());
+    for (const Pressure& p : sources.pressures) most = std::max(most, pressure_of(p.path) / p.most);
+    if (sources.gauge) most = std::max(most, call(sources.gauge));
+    return most;
+  }
   static Sources sources_of(const HoldbackOptions& o) {
     Sources s{.max_queue_age = o.max_queue_age, .pressures = {}, .gauge = o.gauge};
     for (const auto& [resource, most] : {std::pair{"cpu", o.max_cpu_pressure},
@@ -151,15 +160,8 @@ void Holdback::read_gauges(TimePoint now, bool in_line) noexcept {
   const std::int64_t t = now.time_since_epoch().count();
   if (t < next || !read_next_.compare_exchange_strong(next, t + kReadEvery, std::memory_order_relaxed))
     return;
-  detail::MutexLock lock(gauges_->mutex);
-  const Gauges::Sources& s = gauges_->sources;
-  double highest = 0;
-  if (s.max_queue_age.count() > 0 && in_line)
-    highest = static_cast<double>(last_wait_.load(std::memory_order_relaxed)) /
-              static_cast<double>(s.max_queue_age.count());
-  for (const Gauges::Pressure& p : s.pressures) highest = std::max(highest, pressure_of(p.path) / p.most);
-  if (s.gauge) highest = std::max(highest, call(s.gauge));
-  gauge_.store(fixed(highest), std::memory_order_relaxed);
+  const std::chrono::nanoseconds last_wait(in_line ? last_wait_.load(std::memory_order_relaxed) : 0);
+  gauge_.store(fixed(gauges_->highest(last_wait)), std::memory_order_relaxed);
 }
 
 // From 0 at the tier's own threshold to all at the next one.
