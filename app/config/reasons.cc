@@ -45,7 +45,8 @@ constexpr ReasonText kTexts[] = {
      "are hurt.",
      "This is what holdback is for. If it begins too early, raise holdback.best_effort_from or normal_from; "
      "else the load "
-     "needs more capacity: see concurrency_limit. bulkhead status NAME shows the saturation and its gauges."},
+     "needs more capacity: see concurrency_limit. The detail on the dashboard shows the saturation and its "
+     "gauges."},
     {Reason::execution_timeout,
      "The call was admitted and ran longer than execution_timeout, or past its deadline.",
      "The dependency is slow, or execution_timeout is below its p99.9."},

@@ -21,8 +21,8 @@
 // Promises: critical is always admitted. Of n calls of a tier at a constant saturation, the share given above is rejected,
 //   to within one call. Without further gauges nothing reads a clock.
 // Not promised: an exact share while the saturation changes, and no loss of critical calls beyond the capacity.
-// Cost: with BulkheadOptions::holdback unset, nothing. Otherwise about 10 ns per call, no lock and no allocation. With further
-//   gauges, one call in 100 ms also reads them, on its own thread: a pressure file takes some 20 us.
+// Cost: with BulkheadOptions::holdback unset, nothing. Otherwise a few atomic operations per call, no lock and no allocation. With further
+//   gauges, one call in 100 ms also reads them, on its own thread.
 #pragma once
 
 #include <array>
