@@ -71,7 +71,8 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) {
     to.name = from.name;
     to.said_in = from.said_in;
     to.said_at = from.said_at;
-    to.on = from.on == NGX_CONF_UNSET ? 0 : from.on;
+    // A page about a full bulkhead does not wait for it.
+    to.on = from.on == NGX_CONF_UNSET || to.is_status ? 0 : from.on;
   }
   for (const auto member :
        {&LocationConf::priority, &LocationConf::flow, &LocationConf::cost, &LocationConf::deadline})

@@ -39,7 +39,8 @@ struct LocationConf {
   ngx_uint_t fallback_status;
   ngx_http_complex_value_t* fallback_text;
   ngx_str_t fallback_type;
-  ngx_uint_t status_format;  // of bulkhead_status
+  bool is_status;            // bulkhead_status,
+  ngx_uint_t status_format;  // in this format
 };
 
 inline MainConf& main_conf(ngx_http_request_t* r) noexcept {

@@ -118,6 +118,7 @@ char* set_fallback(ngx_conf_t* cf, ngx_command_t*, void* of) {
 // bulkhead_status [prometheus|json];
 char* set_status(ngx_conf_t* cf, ngx_command_t*, void* of) {
   auto* const conf = static_cast<LocationConf*>(of);
+  conf->is_status = true;
   if (cf->args->nelts == 2) {
     const std::string_view format = view(arguments(cf)[1]);
     if (format != "prometheus" && format != "json") return wrong(cf, arguments(cf)[1], "prometheus or json");

@@ -34,7 +34,9 @@ Outcome verdict_of(ngx_http_request_t* r, ngx_int_t rc) noexcept {
 void finish(Visit& v, ngx_int_t rc) noexcept {
   if (!v.call) return;
   if (v.timer.timer_set) ngx_del_timer(&v.timer);
-  v.call.finish(v.late ? Outcome::timeout : verdict_of(v.request, rc));
+  // A client whose deadline has passed is one that has gone: anybody could open the breaker by short deadlines.
+  const Outcome late = v.late_by_deadline ? Outcome::ignored : Outcome::timeout;
+  v.call.finish(v.late ? late : verdict_of(v.request, rc));
 }
 
 // Called by nginx instead of the upstream module's own, which is called first.
@@ -86,8 +88,14 @@ void on_late(ngx_event_t* event) {
 }  // namespace
 
 void watch_execution(Visit& v) {
+  if (!v.call.permit()) return;  // shadow mode stops no call, nor does a bulkhead that is not enabled
   std::chrono::nanoseconds limit = v.call.execution_timeout();
-  if (v.deadline != no_deadline) limit = std::min(limit, v.deadline - engine()->clock().now());
+  v.late_by_deadline = false;
+  if (v.deadline != no_deadline) {
+    const std::chrono::nanoseconds left = v.deadline - engine()->clock().now();
+    v.late_by_deadline = left < limit;
+    limit = std::min(limit, left);
+  }
   if (limit == wait_forever) return;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
   v.timer.handler = on_late;

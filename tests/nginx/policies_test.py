@@ -43,6 +43,19 @@ class Policies(unittest.TestCase):
             up.release(10)
             self.assertEqual(one.result().status, 200)
 
+    def test_AClientsDeadlineOpensNoBreakerAndCutsNothingInShadowMode(self):
+        limits = "max_concurrent: 5, breaker: {failure_rate: 0.5, minimum_calls: 2}"
+        with Upstream() as up, Nginx(file_of(limits), PROXY % "bulkhead_deadline $http_x_timeout;", up) as ngx:
+            for n in range(4):
+                self.assertEqual(ngx.get("/hold", headers={"X-Timeout": "5"}).status, 504)
+            ngx.wait_for("api", in_flight=0, failed=0)
+            self.assertEqual(ngx.get("/status/200").status, 200)  # of another client
+            ngx.write("bulkhead.yaml", file_of(limits + ", execution_timeout: 5ms"))
+            wait_until(lambda: ngx.get("/hold", headers={"X-Timeout": "5000"}).reason == "breaker_open", "the service's own lateness")
+            ngx.write("bulkhead.yaml", file_of("max_concurrent: 5, shadow: true, execution_timeout: 5ms"))
+            wait_until(lambda: ngx.get("/sleep/20", headers={"X-Timeout": "5"}).status == 200, "shadow mode")
+            up.release(100)
+
     def test_AShortWaitIsNotDelayedByALongerOne(self):
         file = file_of("max_concurrent: 1, max_queue: 5")
         with Upstream() as up, Nginx(file, PROXY % "bulkhead_deadline $http_x_timeout;", up) as ngx:

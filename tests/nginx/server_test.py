@@ -65,6 +65,16 @@ class Server(unittest.TestCase):
             self.assertEqual(one.result().status, 200)
             ngx.wait_for("other", in_flight=0)
 
+    def test_AStatusPageDoesNotWaitForTheBulkheadOfItsServer(self):
+        locations = "bulkhead api; location / { proxy_pass http://service; } location = /status { bulkhead_status json; }"
+        with Upstream() as up, Nginx("version: 1\nbulkheads:\n  api: {max_concurrent: 1}\n", locations, up) as ngx:
+            one = ngx.begin("/hold")
+            up.wait_running(1)
+            self.assertEqual(ngx.get("/x").reason, "concurrency_limit")
+            self.assertEqual(ngx.get("/status").status, 200)
+            up.release()
+            self.assertEqual(one.result().status, 200)
+
     def test_AReloadLosesNoRequest(self):
         with Upstream() as up, Nginx(FILE % 1, PROXY, up, watch="off") as ngx:
             all = [ngx.begin("/hold") for _ in range(4)]
