@@ -215,7 +215,7 @@ function connection(next) {
 async function withoutToken(why) {
   if (!token()) return signIn(page.rejectedToken || why);
   setToken('');
-  page.rejectedToken = why;
+  page.rejectedToken = `The server does not accept the token: ${why}.`;
   stream.wake();
   loadSession();
 }

@@ -92,7 +92,7 @@ export function makeTable(root, onOpen, onMenu, historyOf) {
       h('td.num.c-wait', latency(b.wait[2])), h('td.num.c-service', `${latency(b.service[0])} / ${latency(b.service[2])}`), h('td.num.c-rate', rate(b.rate)),
       h('td.num.c-rejected', h('span', { class: !b.share && 'sub', 'data-tone': b.share > 0 && (b.health === 'bad' ? 'bad' : 'warn') }, percent(b.share)),
         h('span.reason', { title: b.reasons.map(([reason, n]) => `${words(reason)} ${rate(n)}/s`).join(', ') }, words(b.reasons[0]?.[0]))),
-      h('td.c-breaker', b.breaker ? h('span.pill', { 'data-tone': TONE[b.circuit], title: since && `${words(b.circuit)} for ${duration(now - since)} (${words(b.breaker.reason)})` }, h('i'),
+      h('td.c-breaker', b.breaker ? h('span.pill', { 'data-tone': b.enabled && TONE[b.circuit], title: since && `${words(b.circuit)} for ${duration(now - since)} (${words(b.breaker.reason)})` }, h('i'),
         h('span', words(b.circuit), open ? `, probe in ${duration(open - now)}` : b.circuit !== 'closed' && since && ` ${duration(now - since)}`)) : h('span.sub', '–')),
       h('td.c-override', h('div.chips', [b.draining && `draining: ${b.in_flight} left`, ...changes.map((o) => describeOverride(o, now))].map((text) =>
         text && h('span.chip', { 'data-tone': 'warn', title: text }, text)))),

@@ -324,7 +324,7 @@ test('a server that shows nothing to strangers asks for a token, and a wrong one
   await page.locator('#dialog').getByText('the role viewer is required, and a token that has it').waitFor();
   await page.locator('#dialog').getByLabel('Token').fill('wrong');
   await page.keyboard.press('Enter');
-  await page.locator('#dialog').getByText('unknown token').waitFor();
+  await page.locator('#dialog').getByText('The server does not accept the token: unknown token.').waitFor();
   await page.locator('#dialog').getByLabel('Token').fill(TOKEN);
   await page.keyboard.press('Enter');
   await live(page);
@@ -336,7 +336,7 @@ test('a server that shows nothing to strangers asks for a token, and a wrong one
 test('a token that is not accepted leaves the page readable, and says so', async () => {
   const page = await open(browser, shop.url, { token: 'of-another-process' });
   await live(page);
-  await page.locator('.banner', { hasText: 'Not signed in' }).getByText('unknown token').waitFor();
+  await page.locator('.banner', { hasText: 'Not signed in' }).getByText('The server does not accept the token: unknown token. You can read; sign in again to change something.').waitFor();
   assert.equal(await page.locator('#dialog').evaluate((e) => e.open), false);
   assert.equal(await page.locator('#role').innerText(), 'Sign in');
   await row(page, 'auth').waitFor();
@@ -541,6 +541,10 @@ test('360 pixels wide, nothing hangs out and everything is reachable', async () 
   const page = await open(browser, shop.url, { viewport: { width: 360, height: 740 } });
   await live(page);
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360);
+  // The columns that do not fit are a line of each row, and nothing of that line is cut off.
+  for (const [text, whole] of await page.locator('#table small.narrow').evaluateAll((all) => all.map((e) => [e.innerText, e.scrollWidth <= e.clientWidth && e.scrollHeight <= e.clientHeight])))
+    assert.ok(whole && /^[\d.k]+\/s · p99 (–|[\d.]+ m?s)( · \d+ waiting)?$/.test(text.replace(/\s+/g, ' ')), text);
+  assert.match(await row(page, 'email').locator('small.narrow').innerText(), /waiting/);
   await assertAccessible(page, 'narrow');
   await row(page, 'payments').locator('.name button').click();
   await page.locator('#detail').getByText('Force breaker open…').waitFor();
