@@ -153,11 +153,22 @@ void Observer::glance() {
 
 void Observer::report_changes(const RegistrySnapshot::Entry& entry, Row& row) {
   const auto& now = entry.now.breaker;
-  if (now && row.breaker)
-    if (const std::string path = path_between(*row.breaker, *now); !path.empty())
+  if (now) {
+    const WallTime since = entry.bulkhead ? wall_time(now->since, entry.bulkhead->clock()) : last_second_;
+    const std::string path = row.breaker ? path_between(*row.breaker, *now) : "";
+    const bool was_closed = !row.breaker || row.breaker->state == BreakerState::closed;
+    const bool closed = now->state == BreakerState::closed;
+    // From closed to closed it was open for less than a second.
+    if (was_closed && (!closed || !path.empty())) row.opened = since;
+    if (!path.empty())
       journal_.add({.kind = "breaker",
                     .bulkhead = entry.name,
-                    .text = "breaker " + path + " (" + std::string(to_string(now->reason)) + ')'});
+                    .text = "breaker " + path + " (" + std::string(to_string(now->reason)) + ')',
+                    .automatic = true,
+                    .began = row.opened,
+                    .ended = closed ? since : WallTime{},
+                    .peak = was_closed ? 0 : row.open.peak()});
+  }
   row.breaker = now;
   const std::uint32_t limit = entry.now.gate.max_concurrent;
   if (!entry.now.adaptive || row.reported_max_concurrent == 0) {

@@ -82,6 +82,7 @@ class Observer {
     Episode rejecting{{.begin = 2, .end = 10}}, full{{.begin = 3, .end = 10}};
     Episode long_wait{{.begin = 3, .end = 10}}, stuck{{.begin = 1, .end = 2}};
     Episode open{{.begin = 1, .end = 2}};  // the breaker is not closed: probes that fail are part of it
+    WallTime opened{};                     // the last time that the breaker left closed
     std::string reason;                    // the most frequent one of the rejections while `rejecting`
     // What a call usually takes: averages of the logarithm of the p50 and p99 of each second, without trouble.
     double usual_p50 = 0, usual_p99 = 0;

@@ -138,6 +138,41 @@ TEST(Observer, APoolThatCannotConnectIsAnEventAndTheVerdict) {
   EXPECT_EQ(w.symptom(), "pool-down");
 }
 
+TEST(Observer, ABreakerThatOpensAndClosesSurvivesInTheFileWithItsBeginItsEndAndItsPeak) {
+  Watched w;
+  w.add({.name = "quick",
+         .max_concurrent = 5,
+         .breaker = BreakerOptions{.window_calls = 10,
+                                   .minimum_calls = 2,
+                                   .open_for = std::chrono::seconds(3),
+                                   .half_open_calls = 1}});
+  const auto run = [&](Outcome outcome) {
+    auto call = w["quick"].try_acquire();
+    if (call) call->finish(outcome);
+    return call.has_value();
+  };
+  w.seconds(1);
+  EXPECT_TRUE(run(Outcome::failure) && run(Outcome::failure));
+  w.seconds(1);
+  for (int i = 0; i < 6; ++i) EXPECT_FALSE(run(Outcome::success));
+  w.seconds(3);
+  EXPECT_TRUE(run(Outcome::success)) << "the probe";
+  w.seconds(1);
+  const auto told = w.events("breaker");
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].text, "breaker closed -> open (failure_rate)");
+  EXPECT_EQ(told[1].text, "breaker open -> half_open -> closed (probes_succeeded)");
+  for (const JournalEntry& entry : told) EXPECT_TRUE(entry.automatic);
+  EXPECT_EQ(told[0].ended, WallTime{});
+  EXPECT_EQ(told[1].began, told[0].began);
+  EXPECT_GE(told[1].ended, told[1].began) << "the time of day does not follow the clock of the test";
+  EXPECT_DOUBLE_EQ(told[1].peak, 6. / 8) << "six of eight calls were rejected";
+  std::ifstream file(w.audit);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(text.find("\"text\":\"breaker closed -> open (failure_rate)\""), std::string::npos) << text;
+  EXPECT_NE(text.find("-> closed (probes_succeeded)\""), std::string::npos) << text;
+}
+
 TEST(Observer, ANestedBulkheadIsNotCountedAgain) {
   Watched w;
   w.add({.name = "database", .max_concurrent = 50, .nested = true});

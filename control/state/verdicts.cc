@@ -84,7 +84,7 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
 
   const auto& breaker = entry.now.breaker;
   row.open.second(
-      breaker && (breaker->state != BreakerState::closed || breaker->mode == BreakerMode::forced_open), 1,
+      breaker && (breaker->state != BreakerState::closed || breaker->mode == BreakerMode::forced_open), share,
       now);
 
   const double wait = seconds_of(sample.times[0][2]);

@@ -55,6 +55,7 @@ export function makeHeatmap(root, onPick, closer) {
   }
 
   const timeOf = (column) => model.history.timeOf(model.now, model.shown, column);
+  const ofNoRow = (name) => !model.bulkheads.some((b) => b.name === name); // of a pool, or of the process: it concerns all rows
   const xOf = (column) => label + Math.round((column * plot) / model.shown);
   const columnAt = (time) => (time - timeOf(0)) / model.history.step;
 
@@ -118,8 +119,9 @@ export function makeHeatmap(root, onPick, closer) {
     };
     for (const { time, bulkhead, automatic, kind } of model.history.changes()) {
       const row = order.findIndex((b) => b.name === bulkhead), y = row * tall - top;
-      if (!automatic) rule(time, ink.fg, 1, 0, view, [1, 3]);
-      if (row >= 0) rule(time, !automatic ? ink.fg : kind === 'recovered' ? ink.accent : ink.bad, 2, y, y + tall - 3);
+      const tint = !automatic ? ink.fg : kind === 'recovered' ? ink.accent : ink.bad;
+      if (!automatic || ofNoRow(bulkhead)) rule(time, tint, 1, 0, view, [1, 3]);
+      if (row >= 0) rule(time, tint, 2, y, y + tall - 3);
     }
     if (model.pinned) rule(model.pinned, ink.accent, 2, 0, view);
     if (!cursor) return;
@@ -195,7 +197,7 @@ export function makeHeatmap(root, onPick, closer) {
       ...(cell.wait ? [...Object.entries(cell.reasons).filter(([, n]) => n > 0).map(([reason, n]) => [`– ${words(reason)}`, count(n)]),
                        ['wait p99', latency(cell.wait[2])], ['service p99', latency(cell.service[2])]] : []),
       ...(cell.open ? [['breaker', 'open']] : []),
-      ...history.changes().filter((x) => x.time >= time && x.time < end && (!x.bulkhead || x.bulkhead === b.name)).map((x) => [x.automatic ? words(x.kind) : 'change', x.text])] : [['no data', '']];
+      ...history.changes().filter((x) => x.time >= time && x.time < end && (x.bulkhead === b.name || ofNoRow(x.bulkhead))).map((x) => [x.automatic ? words(x.kind) : 'change', x.text])] : [['no data', '']];
     put(tip, h('strong', b.name), h('span.muted', clock(time), history.step > 1 && ` – ${clock(end)}`),
       h('dl', rows.flatMap(([what, text]) => [h('dt', what), h('dd', text)])));
     tip.hidden = false;

@@ -66,7 +66,7 @@ export function makeHistory(step, size = 300) {
     }
     for (const { time, bulkhead, text, kind, began } of view.events) {
       const at = began && kind !== 'recovered' ? began : time;
-      if (!NO_CHANGE.includes(kind) && !changes.some((c) => c.time === at && c.bulkhead === bulkhead)) {
+      if (!NO_CHANGE.includes(kind) && !changes.some((c) => c.time === at && c.bulkhead === bulkhead && c.kind === kind)) {
         changes.push({ time: at, bulkhead, text, kind, automatic: began !== undefined });
       }
     }

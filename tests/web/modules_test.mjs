@@ -156,6 +156,8 @@ test('history: changes are kept once, those of breakers and adaptive limiters ar
   const begun = { id: 7, time: 1004, began: 1002, ended: null, kind: 'rejecting', bulkhead: 'db', text: 'rejects calls' };
   history.push(frame(3, 1004, { events: [begun] }));
   assert.deepEqual(history.changes().at(-1), { time: 1002, bulkhead: 'db', text: 'rejects calls', kind: 'rejecting', automatic: true }, 'at its first second');
+  history.push(frame(4, 1005, { events: [{ ...begun, id: 8, kind: 'full', text: 'full' }] }));
+  assert.deepEqual(history.changes().map((c) => c.kind), ['override', 'rejecting', 'full'], 'two troubles may begin in one second');
 });
 
 test('history: the average of a bucket, and its peak', () => {
