@@ -23,7 +23,7 @@ namespace {
 using shm::RegionReport;
 
 constexpr const char* kAbout =
-    "Show the processes that hold units of scope: host, or of a lease of scope: fleet\n"
+    "Show which processes hold units of scope: host or fleet\n"
     "\n"
     "FILE is a configuration with host.region, or that region itself. Changes nothing, except\n"
     "with --sweep, which frees the units of dead processes. A call that finds the limit full\n"

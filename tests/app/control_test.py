@@ -192,7 +192,7 @@ class Commands(unittest.TestCase):
 
     def test_completion_knows_the_words_of_arguments(self):
         for words, wanted in (("breaker ", ["open", "close", "auto"]), ("breaker o", ["open"]), ("completion ", ["bash", "zsh", "fish"]), ("switch lights ", ["on", "off"]),
-                              ("help s", ["size", "status", "set", "switch"]), ("--v", ["--version"]), ("set db --max-c", ["--max-concurrent"]), ("breaker --dr", ["--dry-run"]),
+                              ("help s", ["size", "simulate", "status", "set", "switch"]), ("--v", ["--version"]), ("set db --max-c", ["--max-concurrent"]), ("breaker --dr", ["--dry-run"]),
                               ("check contr", ["control_test.py"]), ("run --gr", ["--grace"])):
             self.assertEqual(self.complete(*words.split(" ")), wanted, words)
         self.assertIn("control_test.py", self.complete("check", ""))
