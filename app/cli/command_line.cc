@@ -59,6 +59,30 @@ std::string explain_unknown(CLI::App& app, const std::string& word) {
                      nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
 }
 
+// As it was typed, for a shell; without secrets.
+std::string g_typed;
+
+std::string typed_line(int argc, char** argv) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,";
+  std::string line = "bulkhead";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const bool secret = std::string_view(argv[i - 1]) == "--token" || word.starts_with("--token=");
+    line += ' ';
+    if (secret) {
+      line += word.starts_with("--token=") ? "--token=TOKEN" : "TOKEN";
+    } else if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) {
+      line += word;
+    } else {
+      line += '\'';
+      for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+      line += '\'';
+    }
+  }
+  return line;
+}
+
 int explain(CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
   const std::vector<std::string> left = app.remaining(true);
@@ -71,6 +95,8 @@ int explain(CLI::App& app, const CLI::ParseError& error) {
     if (!left.empty()) what = explain_unknown(app, left.front());
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
     what = what.substr(0, what.find(':')) + " needs a value";
+  } else if (what == "--reason is required") {
+    return needs_reason(chosen(app).get_name());
   }
   fmt::print(stderr, "{}: {}\nTry: {} --help\n", full_name(app), what, full_name(app));
   return kUsage;
@@ -137,6 +163,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int(
     command->group(group_of(command->get_name()));
   }
   app.formatter(format);
+  g_typed = typed_line(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
@@ -149,6 +176,14 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int(
     return explain(app, error);
   }
   return written(run);
+}
+
+int needs_reason(std::string_view command) {
+  fmt::print(stderr,
+             "bulkhead {}: --reason is required: colleagues see it, and the audit log keeps it\nTry: {} "
+             "--reason \"why\"\n",
+             command, g_typed);
+  return kUsage;
 }
 
 std::string check_number(const std::string& text, double low, double high) {

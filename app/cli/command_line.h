@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace CLI {
 class App;
@@ -18,6 +19,9 @@ inline constexpr int kFailure = 1, kUsage = 2, kInvalid = 3;
 // is not understood is explained on standard error, with the nearest thing that would be. Output that cannot be written
 // is a failure.
 int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
+
+// Says that a change needs a reason, with the command as it was typed and a reason added to it.
+int needs_reason(std::string_view command);
 
 // For CLI::Option::check: "" when `text` is a number from low to high, else what is wrong and what
 // would be right.

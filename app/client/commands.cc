@@ -408,15 +408,24 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       "--reason \"provider is down\"\n"
       "  bulkhead breaker auto payments",
       [=, this](CLI::App& c) {
-        one_of(c, "ACTION", o_.action, {"open", "close", "auto"})->required();
+        words_[c.add_option("ACTION", o_.action, "open, close or auto; may follow NAME")->required()] =
+            "open close auto";
         name(c);
         duration(c);
         why(c, false);
       },
       [this] {
-        if (o_.action == "auto" || !o_.reason.empty()) return breaker(o_);
-        fmt::print(stderr, "bulkhead breaker: --reason is required\n");
-        return cli::kUsage;
+        const auto is_action = [](std::string_view word) {
+          return word == "open" || word == "close" || word == "auto";
+        };
+        if (!is_action(o_.action) && is_action(o_.name)) std::swap(o_.action, o_.name);
+        if (!is_action(o_.action)) {
+          fmt::print(stderr,
+                     "bulkhead breaker: \"{}\" is not open, close or auto\nTry: bulkhead breaker open {}{}\n",
+                     o_.action, o_.name, o_.reason.empty() ? " --reason \"why\"" : "");
+          return cli::kUsage;
+        }
+        return o_.action == "auto" || !o_.reason.empty() ? breaker(o_) : cli::needs_reason("breaker");
       });
   add(
       app, "drain",
@@ -429,11 +438,7 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
         why(c, false);
         c.add_flag("--resume", o_.resume, "Admit calls again");
       },
-      [this] {
-        if (o_.resume || !o_.reason.empty()) return drain(o_);
-        fmt::print(stderr, "bulkhead drain: --reason is required\n");
-        return cli::kUsage;
-      });
+      [this] { return o_.resume || !o_.reason.empty() ? drain(o_) : cli::needs_reason("drain"); });
   add(
       app, "fault",
       "Inject latency and errors for a while (a rehearsal)\n\nThe file has to allow it: "
@@ -450,13 +455,13 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
         c.add_flag("--end", o_.end, "End it now");
       },
       [this] {
-        const char* const missing = o_.end ? nullptr
-                                    : o_.latency.empty() && o_.error.empty()
-                                        ? "give --latency TIME or --error SHARE"
-                                    : o_.reason.empty() ? "--reason is required"
-                                                        : nullptr;
-        if (!missing) return fault(o_);
-        fmt::print(stderr, "bulkhead fault: {}\n", missing);
+        if (o_.end || (!o_.reason.empty() && !(o_.latency.empty() && o_.error.empty()))) return fault(o_);
+        if (!o_.latency.empty() || !o_.error.empty()) return cli::needs_reason("fault");
+        fmt::print(
+            stderr,
+            "bulkhead fault: give --latency TIME or --error SHARE\nTry: bulkhead fault {} --latency 2s "
+            "--error 10% --for 1m --reason drill\n",
+            o_.name);
         return cli::kUsage;
       });
   add(

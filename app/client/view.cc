@@ -155,8 +155,8 @@ struct Column {
   int dropped;  // when it gets narrow: 1 goes first, 0 never
 };
 constexpr Column kColumns[] = {{"BULKHEAD", 8, true, 0},  {"STATE", 9, true, 0},
-                               {"", 10, true, 1},         {"RUNNING", 9, false, 0},
-                               {"LINE", 8, false, 8},     {"CALLS/S", 8, false, 7},
+                               {"", 10, true, 1},         {"IN FLIGHT", 9, false, 0},
+                               {"WAITING", 8, false, 8},  {"CALLS/S", 8, false, 7},
                                {"REJ/S", 7, false, 9},    {"REJ 1MIN", 8, false, 5},
                                {"SINCE", 8, true, 4},     {"WAIT P99", 9, false, 3},
                                {"P50", 8, false, 1},      {"P99", 8, false, 6},

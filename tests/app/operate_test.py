@@ -115,7 +115,15 @@ COMP_WORDS=(bulkhead set an) COMP_CWORD=2; _bulkhead; echo "${{COMPREPLY[*]}}" "
         self.assertIn("bulkhead status lists them", unknown)
         self.assertIn("drain it: bulkhead drain reports", self.running.run("breaker", "open", "reports", "--reason", "x").stderr)
         self.assertIn("--error 200% is not a share: write 10% or 0.1", self.running.run("fault", "NAME", "--error", "200%", "--reason", "x").stderr)
-        self.assertIn("--reason is required", self.running.run("fault", "NAME", "--error", "20%").stderr)
+        # The command that works is the one that was typed, and a reason.
+        for words in (["fault", "NAME", "--error", "20%"], ["set", "NAME", "--max-queue", "9"], ["drain", "NAME"], ["breaker", "NAME", "open"]):
+            error = self.running.run(*words).stderr
+            self.assertIn("--reason is required", error)
+            works = re.search(r"^Try: bulkhead (.*)$", error, re.M).group(1)
+            self.assertEqual(program.run(*shlex.split(works)).returncode, 0, works)
+        self.assertEqual(self.running.ask("GET", "/v1/bulkheads/NAME")[1]["breaker"]["mode"], "forced_open", "the name may come first")
+        self.assertEqual(self.running.run("breaker", "NAME", "shut").returncode, 2)
+        self.assertNotIn("s3cret", program.run("drain", "x", "--token", "s3cret").stderr)
         long = self.running.run("set", "NAME", "--max-concurrent", "5", "--for", "48h", "--reason", "x").stderr
         self.assertIn('--for: "48h" is not a duration from 1s to 24h', long)
         self.assertIn('--max-concurrent: "0" is not a whole number from 1 to 268435455', program.run("set", "a", "--max-concurrent", "0", "--reason", "x").stderr)
