@@ -205,9 +205,11 @@ void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
                 .max_concurrent = fullest ? gate.max_concurrent : row.peak_max_concurrent,
                 .configured = configured_max_concurrent(entry),
                 .waiting = std::max(row.peak_waiting, gate.waiting)};
-  // It was full for a moment, also if no glance saw it.
+  // It was full for a moment, also if no glance saw it: full for calls that may not use the reserve.
   if (!first && gate.saturated > row.saturated)
-    sample.in_flight = std::max(sample.in_flight, sample.max_concurrent);
+    sample.in_flight =
+        std::max(sample.in_flight,
+                 static_cast<std::uint32_t>(sample.max_concurrent * (1 - entry.configured.critical_reserve)));
   const auto share = [&](std::chrono::nanoseconds integral, std::chrono::nanoseconds before) {
     return first || integral <= before || elapsed_ <= 0
                ? 0.0

@@ -121,6 +121,26 @@ TEST(Observer, LearnsWhatACallTakesAndSeesThatTheDependencyIsSlow) {
   EXPECT_NE(sentence.find(", was 21 ms"), std::string::npos) << sentence;
 }
 
+TEST(Observer, AReserveThatIsFreeIsNotFull) {
+  Watched w;
+  w.add({.name = "kept", .max_concurrent = 20, .max_queue = 2, .critical_reserve = 0.5});
+  std::vector<Result<Call>> held;
+  for (int i = 0; i < 10; ++i) held.push_back(w["kept"].try_acquire());
+  for (int i = 0; i < 2; ++i) w["kept"].async_acquire({}, [](Result<Call> call) { EXPECT_FALSE(call); });
+  for (int s = 0; s < 6; ++s) {
+    for (int i = 0; i < 4; ++i) EXPECT_FALSE(w["kept"].try_acquire());
+    w.seconds(1);
+  }
+  EXPECT_EQ(w.symptom(), "reserve");
+  EXPECT_TRUE(w.events("full").empty()) << w.events("full")[0].text;
+  const json::object history = w.observer.history(5, 1, nullptr);
+  for (const json::value& b : history.at("bulkheads").as_array())
+    if (b.at("name") == "kept") {
+      EXPECT_EQ(b.at("in_flight").as_array().back().to_number<int>(), 10);
+    }
+  w["kept"].close();
+}
+
 TEST(Observer, APoolThatCannotConnectIsAnEventAndTheVerdict) {
   Watched w;
   bool works = false;

@@ -77,7 +77,10 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
 
   const bool busy = gate.in_flight > 0 && gate.max_concurrent > 0;
   const bool measured = gate.saturated > std::chrono::nanoseconds(0);
-  const bool is_full = busy && (measured ? saturated >= kFullShare : gate.in_flight >= gate.max_concurrent);
+  // Without a unit for normal calls it is saturated; with a free reserve it is not full.
+  const bool reserve_free = entry.configured.critical_reserve > 0 && sample.in_flight < sample.max_concurrent;
+  const bool is_full =
+      busy && !reserve_free && (measured ? saturated >= kFullShare : gate.in_flight >= gate.max_concurrent);
   const std::string use = std::to_string(gate.in_flight) + '/' + std::to_string(gate.max_concurrent);
   report(row.full.second(is_full, gate.in_flight, now), row.full, "full", entry.name,
          "full: " + use + " in flight, " + std::to_string(gate.waiting) + " waiting", "has free units again");
