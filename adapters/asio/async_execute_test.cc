@@ -532,7 +532,7 @@ TEST(AsioClock, WorkThatWaitsInAPoolOrRunsTooLongTimesOut) {
   const std::ptrdiff_t before = threads();
   Got<void> running, queued;
   async_submit(pool, [&] { go.wait(); }, {.execution_timeout = 20ms}, running.handler(io));
-  async_submit(pool, [] { ADD_FAILURE() << "ran"; }, {.queue_timeout = 5ms}, queued.handler(io));
+  async_submit(pool, [] { ADD_FAILURE() << "ran"; }, {.timeout = 5ms}, queued.handler(io));
   io.run();
   EXPECT_EQ(running.reason(), Reason::execution_timeout);
   EXPECT_EQ(queued.reason(), Reason::timeout);

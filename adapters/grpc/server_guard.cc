@@ -359,7 +359,7 @@ void note_status(const ::grpc::ServerContextBase* context, ::grpc::StatusCode co
   if (Rpc* const rpc = Rpc::of(context)) rpc->note(code);
 }
 
-struct Entry::Hold final : Alarm {
+struct RpcEntry::Hold final : Alarm {
   Hold(Decided d, ::grpc::Status s) : decided(std::move(d)), status(std::move(s)) {}
   bool expire() noexcept override { return true; }
   void expired() noexcept override {
@@ -370,13 +370,13 @@ struct Entry::Hold final : Alarm {
   ::grpc::Status status;
 };
 
-Entry::Entry(bool waits)
+RpcEntry::RpcEntry(bool waits)
     : state_(waits ? waiting : admitted),
       stop_(waits ? std::stop_source() : std::stop_source(std::nostopstate)) {}
-Entry::~Entry() = default;
+RpcEntry::~RpcEntry() = default;
 
 // The last that happens here: the reactor may end inside.
-void Entry::tell(const Rpc& rpc) {
+void RpcEntry::tell(const Rpc& rpc) {
   Decided decided = std::move(decided_);
   if (!rpc.answer() || rpc.held().count() == 0) return decided(rpc.answer());
   hold_ = std::make_unique<Hold>(std::move(decided), *rpc.answer());
@@ -396,7 +396,7 @@ std::optional<std::optional<::grpc::Status>> decide_now(::grpc::CallbackServerCo
   return rpc->answer();
 }
 
-void Entry::begin(::grpc::CallbackServerContext* context, Decided decided) {
+void RpcEntry::begin(::grpc::CallbackServerContext* context, Decided decided) {
   Rpc* const rpc = Rpc::of(context);
   decided_ = std::move(decided);
   if (rpc->answer()) {
@@ -415,7 +415,7 @@ void Entry::begin(::grpc::CallbackServerContext* context, Decided decided) {
 
 // What a client that goes leaves behind is decided once, by state_: either cancel() comes first, and a place that arrives
 // later goes back, or the RPC was admitted, and its reactor hears of the cancellation.
-void Entry::decide(Rpc* rpc, Result<Call> call) {
+void RpcEntry::decide(Rpc* rpc, Result<Call> call) {
   State expected = waiting;
   if (!call) {
     state_ = over;
@@ -429,7 +429,7 @@ void Entry::decide(Rpc* rpc, Result<Call> call) {
   tell(*rpc);
 }
 
-bool Entry::cancel() noexcept {
+bool RpcEntry::cancel() noexcept {
   State expected = waiting;
   if (!state_.compare_exchange_strong(expected, over)) return expected == over;
   const std::stop_source stop = stop_;

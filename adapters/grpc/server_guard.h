@@ -29,7 +29,7 @@
 // Methods: the entry with the longest matching name counts. "/store.Shop/Buy" is one method, "/store.Shop/" all of a
 // service, "/" all. A bulkhead is looked up in the registry for each RPC; while it is not there, RPCs are rejected
 // (Reason::shutdown). An entry with `tenants` gives each tenant its own bulkhead.
-// Priority and tenant are metadata of the RPC. Anybody may lower the priority of the method, only trusted peers may
+// Priority and tenant are metadata of the RPC. Every client may lower the priority of the method, only trusted peers may
 // raise it or name a tenant. The priority is written as in RFC 9218 ("u=0" to "u=7"; http_hints.h).
 //
 // Threads: every member may be called from any thread. The registry outlives the guard, the guard outlives the server.
@@ -83,7 +83,7 @@ struct ServerGuardOptions {
   std::vector<Method> methods{};
   // Asked first; nullopt: `methods` decide. It must not block, and must not throw.
   std::function<std::optional<Method>(const Arrival&)> router{};
-  // Whose priorities and tenants are believed: addresses and networks, and whoever `trusts` names, by certificate say.
+  // Whose priorities and tenants are believed: addresses and networks, and peers that `trusts` accepts, for example by certificate.
   std::vector<std::string> trusted_peers{};
   std::function<bool(const ::grpc::ServerContextBase&)> trusts{};
   std::string priority_key = "priority";   // metadata, in lower case; empty: not read
@@ -159,7 +159,7 @@ class GuardedMethod {
   MethodCounters& counters_;
 };
 
-// An RPC, which ends with this object. Empty if somebody else on this thread has it: an interceptor, or a GuardedService around
+// An RPC, which ends with this object. Empty if another object on this thread has it: an interceptor, or a GuardedService around
 // a method that is guarded itself.
 class OwnRpc {
  public:
@@ -191,14 +191,14 @@ class MethodRuns {
 };
 void note_status(const ::grpc::ServerContextBase* context, ::grpc::StatusCode code) noexcept;
 
-// For relay.h: the answer of guard(), unless the RPC has to wait or its rejection is held: nullopt, Entry goes on.
+// For relay.h: the answer of guard(), unless the RPC has to wait or its rejection is held: nullopt, RpcEntry goes on.
 std::optional<std::optional<::grpc::Status>> decide_now(::grpc::CallbackServerContext* context);
 
 // The place of one callback RPC, for relay.h.
-class Entry {
+class RpcEntry {
  public:
-  explicit Entry(bool waits);  // false: decide_now() has given the place
-  ~Entry();
+  explicit RpcEntry(bool waits);  // false: decide_now() has given the place
+  ~RpcEntry();
   using Decided = std::function<void(std::optional<::grpc::Status>)>;
   // After decide_now(), if that has not decided. Calls decided() exactly once: nullopt when the RPC has its place, else the status
   // to finish with; perhaps before this returns.

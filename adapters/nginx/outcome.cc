@@ -71,7 +71,7 @@ void on_late(ngx_event_t* event) {
   ngx_http_set_log_request(connection->log, r);
   ngx_http_upstream_t* const u = r->upstream;
   if (!u || !u->cleanup) return;  // nothing to cut: it counts as late when it ends
-  ngx_log_error(NGX_LOG_ERR, connection->log, 0, "bulkhead \"%V\": execution timeout", &v.name);
+  ngx_log_error(NGX_LOG_ERR, connection->log, 0, "bulkhead \"%V\": execution_timeout exceeded", &v.name);
   const bool answered = r->header_sent;
   ++r->main->count;  // the cleanup ends the upstream's share of the request, not the request
   (*u->cleanup)(r);

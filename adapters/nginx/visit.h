@@ -41,7 +41,7 @@ struct Visit {
   TimePoint deadline = no_deadline;
   TimePoint joined{};                 // the line
   std::chrono::nanoseconds waited{};  // in line
-  ngx_event_t timer{};                // of a held rejection, or of the execution timeout
+  ngx_event_t timer{};                // of a held rejection, or of execution_timeout
   ngx_queue_t turn{};                 // among the rejections to be sent, see reply.cc,
   bool queued = false;                // while queued
   void (*finalize_upstream)(ngx_http_request_t*, ngx_int_t) = nullptr;  // nginx's own, see outcome.cc

@@ -3,7 +3,7 @@
 //   bulkhead::postgres::Pool checkout{{.name = "checkout", .max = 50, .gate = {.max_queue = 100, .max_wait = 50ms},
 //                                      .connection = {.conninfo = "host=db dbname=shop", .statement_timeout = 2s}}};
 //   if (auto db = checkout.acquire({.deadline = in_200_ms})) use((*db)->query("select name from items where id = $1", {42}));
-//   else reply(503, db.error().message());        // full, or the server cannot be reached: two different things
+//   else reply(503, db.error().message());        // the message says which: full, or no connection to the server
 //
 // A ResourcePool (resource_pool.h) of Connections (connection.h): the deadline of the acquire becomes
 // the statement timeout of the queries on what was lent; application_name is the bulkhead's name, so

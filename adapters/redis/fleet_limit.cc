@@ -121,7 +121,7 @@ void FleetLimit::tell() noexcept {
   teller_ = std::thread::id();
 }
 
-shared::Lease::Wish FleetLimit::wish() const noexcept {
+shared::Lease::Needs FleetLimit::needs() const noexcept {
   const auto units = demand_.units(lease_.limit());
   const std::uint32_t rejected = rejected_.load();
   return {.need = units.need,
@@ -207,7 +207,7 @@ std::optional<shared::StoreRequest> FleetLimit::next(const std::string& run, std
   const std::lock_guard lock(mutex_);
   if (host_ && !leads_) return std::nullopt;
   sample(used, now);
-  auto request = lease_.next(wish(), run, now);
+  auto request = lease_.next(needs(), run, now);
   if (request) {
     rejected_.store(0);
     ++requests_;
@@ -225,7 +225,7 @@ std::int64_t FleetLimit::due() const {
     if (rejected_.load()) return called_at_ + times.min_sync;
     return looked_at_ + (busy ? std::min(kLookEvery, times.heartbeat / 2) : times.heartbeat / 2);
   }
-  const std::int64_t due = lease_.due(wish());
+  const std::int64_t due = lease_.due(needs());
   return busy ? std::min(due, sampled_at_ + 5 * kSampleEvery) : due;
 }
 

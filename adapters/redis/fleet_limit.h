@@ -74,7 +74,7 @@ class FleetLimit {
   std::string problem_of_agent() const;
 
  private:
-  shared::Lease::Wish wish() const noexcept;
+  shared::Lease::Needs needs() const noexcept;
   void return_idle() noexcept;
   void give_back_to_host(std::uint32_t units) noexcept;
   bool forked() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }

@@ -158,7 +158,7 @@ void LeaseOfHost::state_limit(std::uint32_t limit, std::uint64_t version) noexce
 
 bool LeaseOfHost::resize(std::uint32_t limit) noexcept {
   if (limit == 0) return false;
-  lease_.limit.store(limit);  // until the agent has told the store
+  lease_.limit.store(limit);  // until the agent has sent it to the store
   state_limit(limit, std::max(lease_.limit_version.load(), own().stated_version.load()) + 1);
   return true;
 }

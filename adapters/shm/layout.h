@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kSlots = 256;                 // processes at onc
 inline constexpr std::uint32_t kLimits = 32;                 // names in one region
 inline constexpr std::uint32_t kUnits = 4096;                // units of one limit
 inline constexpr std::uint32_t kNameWords = 17;              // 128 bytes and a zero
-// Lock bytes are slots 0 to 4095 in every layout, so that any version can tell whether a region is in use.
+// Lock bytes are slots 0 to 4095 in every layout, so that any version can detect whether a region is in use.
 inline constexpr std::uint32_t kLockBytes = 4096, kReplaceByte = 4096, kAgentBytes = 4097;
 inline constexpr std::int64_t kGrace = 2'000'000;       // ns
 inline constexpr std::int64_t kSweepEvery = 1'000'000;  // ns, of one limit, by all processes together
@@ -65,7 +65,7 @@ struct Line {
   Cell<std::uint32_t> units;  // that the whole line needs, or nearly
 };
 
-// What one process tells the agent of a lease.
+// What one process reports to the agent of a lease.
 struct Part {
   Cell<std::uint32_t> generation;  // of the process that uses the lease; 0: none
   Cell<std::uint32_t> stated_limit;

@@ -6,7 +6,7 @@
 // Threads: one Table for one thread at a time; any number of tables of one limit, in any number of processes.
 // Promises: see the invariants in layout.h. A unit is given back once: the second time, or by another owner, changes
 //   nothing and returns false.
-// Cost: 6 to 9 ns for both, if the unit taken last is free again; a look at every word of a full limit.
+// Cost: about 4 ns for both (docs/design/shm.md), if the unit taken last is free again; a look at every word of a full limit.
 #pragma once
 
 #include <algorithm>

@@ -78,7 +78,7 @@ void end_state(BulkheadSnapshot& s) noexcept {
   g.waiting_by_priority = {};
   g.max_concurrent = g.max_queue = 0;
   g.oldest_hold.reset();
-  s.beyond = 0;
+  s.over_limit = 0;
 }
 
 void add(std::optional<BreakerSnapshot>& sum, const std::optional<BreakerSnapshot>& one) {

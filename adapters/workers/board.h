@@ -10,7 +10,7 @@
 // The counters of a worker that has ended, or was killed, stay in the sum: its last publish() counts. Its calls in flight
 // and its waiting calls do not.
 // Threads: any; processes: any. No member waits for another process: where one holds the lock for more than a moment, or
-//   died with it, publish() and add_up() leave things as they are until the next time.
+//   died with it, publish() and add_up() change nothing until the next call.
 // Cost: publish() encodes the snapshot and copies it, some hundred bytes per bulkhead. 130 MB of address space, of which only
 //   what is used becomes memory.
 #pragma once

@@ -119,7 +119,7 @@ constexpr auto bulkhead_fields = [](auto& io, auto& s) {
   io.plain(s.handler_errors);
   io.plain(s.would_reject);
   io.plain(s.would_wait);
-  io.plain(s.beyond);
+  io.plain(s.over_limit);
   io.counts(s.wait);
   io.counts(s.service);
 };

@@ -180,7 +180,7 @@ RejectedText explain(std::string_view text, const YAML::Exception& error) {
   const auto is = [&](auto... texts) { return ((what == texts) || ...); };
   if (is(e::END_OF_MAP, e::END_OF_SEQ, e::BLOCK_ENTRY, e::MAP_KEY))
     return {at, "this does not fit with the lines above",
-            "settings of one thing begin in the same column; write a space after each colon"};
+            "settings of one section begin in the same column; write a space after each colon"};
   if (is(e::MAP_VALUE))
     return {at, "a value cannot begin here",
             "put text with a colon in it into quotes; check the indentation"};

@@ -16,7 +16,7 @@ namespace bulkhead::cli {
 inline constexpr int kFailure = 1, kUsage = 2, kInvalid = 3;
 
 // Parses and then calls `run`, which gives the exit code. Help and version go to standard output; whatever
-// is not understood is explained on standard error, with the nearest thing that would be. Output that cannot be written
+// is not understood is explained on standard error, with the nearest valid word. Output that cannot be written
 // is a failure.
 int parse_and_run(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
 

@@ -1,4 +1,4 @@
-// gateway_demo.h - `bulkhead demo --gateway`: the shop's story told by a service that knows nothing of bulkheads, behind
+// gateway_demo.h - `bulkhead demo --gateway`: the shop as a service without bulkheads of its own, behind
 // `bulkhead run`.
 #pragma once
 

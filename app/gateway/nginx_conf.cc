@@ -112,7 +112,7 @@ std::string location(const Gateway& g, const Config& config, std::size_t index, 
     if (config.find_tenants(r.bulkhead)) text += "      bulkhead_tenant $bulkhead_given_tenant;\n";
     if (r.hold == Route::Hold::response) text += "      bulkhead_hold response;\n";
     // The service works on after its client has gone; its place must stay taken, or the cap would not hold there. A gRPC
-    // service is told, and ends its work.
+    // service sees that its client has cancelled, and can end its work.
     if (!grpc)
       text +=
           fmt::format("      proxy_ignore_client_abort on;\n      proxy_set_header {} $bulkhead_time_left;\n",

@@ -6,7 +6,7 @@
 //   if (const int code = nginx.start(live)) return code;
 //   for (;;) nginx.tend(live);                                                                // ten times a second
 //
-// With `board` nginx is somebody else's, with a `bulkhead_board` of its own: only its counters and the orders pass here.
+// With `board` the operator runs nginx, with its own `bulkhead_board`: only counters and orders are exchanged here.
 //
 // Workers read a copy of the last valid file, so that an invalid file changes nothing for them either.
 //
@@ -70,7 +70,7 @@ class Runner {
   void apply(const std::string& text, bool always);
 
   RunnerOptions options_;
-  std::unique_ptr<Directory> directory_;  // null: nginx is somebody else's, as is nginx_
+  std::unique_ptr<Directory> directory_;  // null: the operator runs nginx; nginx_ likewise
   std::shared_ptr<workers::Board> board_;
   std::optional<workers::Orders> orders_;  // as given last; none: the board may have those of an earlier run
   std::uint64_t copied_ = 0;               // the hash of the file that workers have

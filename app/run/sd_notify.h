@@ -1,4 +1,4 @@
-// sd_notify.h - tells the service manager how things stand, without its library.
+// sd_notify.h - reports the state of the process to the service manager, without its library.
 #pragma once
 
 #include <string_view>

@@ -142,7 +142,7 @@ class Dependency {
     events_.push({with_pauses(now, service_.next() * mean_ * factor()), 0, 0});
   }
 
-  double factor() const;                          // of service times, as things are now
+  double factor() const;                          // of service times, at this load
   Nanos end_of(Nanos now, std::uint32_t call);    // of work that begins now
   Nanos with_pauses(Nanos now, double ns) const;  // the same, with the pauses in between
 

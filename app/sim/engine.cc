@@ -571,7 +571,7 @@ void Engine::end_for_client(std::uint32_t id, End end, Reason reason) {
   }
 }
 
-// The record of a call is free when nobody refers to it any more.
+// The record of a call is free when nothing refers to it any more.
 void Engine::release(std::uint32_t id) {
   Call& call = calls_[id];
   if (!call.used || call.in_line || call.in_dependency || call.place) return;

@@ -86,7 +86,7 @@ struct Stream {
 
   Nanos client_timeout = 0;  // after which the client gives up; 0: never
   bool client_cancels =
-      false;  // the replica notices, and the call leaves its line; else it goes on for nobody
+      false;  // the replica notices, and the call leaves its line; else it goes on without a caller
   bool sends_deadline = false;  // the replica knows when the client gives up
   std::uint32_t retries = 0;    // of a call that was rejected, failed or timed out
   Nanos backoff = 0;            // before the first retry; twice as long each time
@@ -116,7 +116,7 @@ class Replica {
  public:
   virtual ~Replica() = default;
   virtual Result<Bulkhead*> bulkhead(std::uint32_t target, std::uint32_t tenant) = 0;
-  virtual std::uint32_t limit(std::uint32_t target) = 0;  // max_concurrent in force; 0: none that can be told
+  virtual std::uint32_t limit(std::uint32_t target) = 0;  // max_concurrent in force; 0: unknown
 };
 
 // What became of calls. Each call is counted once in `calls` and once in one of the others.
@@ -192,7 +192,7 @@ class Engine {
     std::uint32_t id, generation;
     bool operator<(const Event& e) const noexcept { return at != e.at ? at > e.at : order > e.order; }
   };
-  struct Ask {  // what a call is, whoever serves it
+  struct Ask {  // the properties of a call, independent of its server
     std::uint32_t stream = 0, tenant = kNobody, attempt = 0;
     Nanos work = 0;
     Priority priority = Priority::normal;

@@ -27,7 +27,7 @@ constexpr std::string_view beyond = "Saturated, heavy-tailed service";
 constexpr std::array<std::string_view, kAlgorithms.size()> colours{"#1a7f37", "#cf222e", "#8250df",
                                                                    "#bf8700"};
 
-void print(const Row& row) {
+void print(const SuiteRow& row) {
   static std::string group;
   if (row.group != group) {
     group = row.group;
@@ -42,9 +42,9 @@ void print(const Row& row) {
   std::fflush(stdout);
 }
 
-std::string markdown(const std::vector<Row>& rows) {
+std::string markdown(const std::vector<SuiteRow>& rows) {
   std::string text, group;
-  for (const Row& row : rows) {
+  for (const SuiteRow& row : rows) {
     if (row.group != group) {
       group = row.group;
       text += fmt::format("\n### {}\n\n| |", group);
@@ -68,7 +68,7 @@ void write(const std::filesystem::path& path, std::string_view text) {
   }
 }
 
-void write_table(const std::filesystem::path& page, const std::vector<Row>& rows) {
+void write_table(const std::filesystem::path& page, const std::vector<SuiteRow>& rows) {
   std::ifstream file(page, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
   const auto begin = text.find(begin_mark), end = text.find(end_mark);
@@ -136,11 +136,11 @@ int main(int argc, char** argv) {
       "sum of\n"
       "limits in capacities, least share of an instance. The worst of {} seeds.\n",
       options.seeds);
-  const std::vector<Row> rows = run_suite(options, print);
+  const std::vector<SuiteRow> rows = run_suite(options, print);
 
   std::array<std::size_t, kAlgorithms.size()> passed{};
   std::size_t judged = 0;
-  for (const Row& row : rows) {
+  for (const SuiteRow& row : rows) {
     if (row.group == beyond) continue;
     ++judged;
     for (std::size_t a = 0; a < kAlgorithms.size(); ++a) passed[a] += row.cells[a].pass;

@@ -151,11 +151,11 @@ Cell judge_outage(const std::vector<Run>& runs) {
   return {worst <= 1, text};
 }
 
-std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const Row&)>& on_row) {
+std::vector<SuiteRow> run_suite(const SuiteOptions& o, const std::function<void(const SuiteRow&)>& on_row) {
   constexpr double later_seeds = 900;
-  std::vector<Row> rows;
-  const auto add = [&](std::vector<Row> more) {
-    for (Row& row : more) {
+  std::vector<SuiteRow> rows;
+  const auto add = [&](std::vector<SuiteRow> more) {
+    for (SuiteRow& row : more) {
       on_row(row);
       rows.push_back(std::move(row));
     }
@@ -174,7 +174,7 @@ std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const
         if (!wanted(group, label(arrival, d))) continue;
         const Scenario s = saturated(d, arrival, horizons.back(), sigma);
         const double best = best_fixed_goodput(saturated(d, arrival, 120, sigma), 1);
-        std::vector<Row> more;
+        std::vector<SuiteRow> more;
         for (const double h : horizons) more.push_back({group, label(arrival, d) + ", " + horizon(h), {}});
         for (std::size_t a = 0; a < algorithms; ++a) {
           const auto runs = runs_of(s, kAlgorithms[a], o.seeds, later_seeds);
@@ -186,7 +186,7 @@ std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const
   };
   const auto each = [&](std::string group, std::string text, const Scenario& s, const auto& judge) {
     if (!wanted(group, text)) return;
-    Row row{std::move(group), std::move(text), {}};
+    SuiteRow row{std::move(group), std::move(text), {}};
     for (std::size_t a = 0; a < algorithms; ++a)
       row.cells[a] = judge(runs_of(s, kAlgorithms[a], o.seeds, later_seeds));
     add({std::move(row)});
@@ -212,7 +212,7 @@ std::vector<Row> run_suite(const SuiteOptions& o, const std::function<void(const
   saturation("Saturated, heavy-tailed service", 1.0, {std::min(900.0, horizons.back())});
   for (const WorldRow& world : world_rows(std::clamp(o.longest, 180.0, o.company))) {
     if (!wanted(world.group, world.name)) continue;
-    Row row{world.group, world.name, {}};
+    SuiteRow row{world.group, world.name, {}};
     const Best best = best_fixed(world, 1);
     for (std::size_t a = 0; a < algorithms; ++a)
       row.cells[a] = judge_world(world, kAlgorithms[a], o.seeds, best);

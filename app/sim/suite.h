@@ -20,7 +20,7 @@ struct Cell {
   std::string text;
 };
 
-struct Row {
+struct SuiteRow {
   std::string group, scenario;
   std::array<Cell, kAlgorithms.size()> cells;
 };
@@ -54,6 +54,7 @@ Cell judge_drop(const std::vector<Run>& runs, const Scenario& scenario, double b
 Cell judge_half_load(const std::vector<Run>& runs);
 Cell judge_outage(const std::vector<Run>& runs);
 
-std::vector<Row> run_suite(const SuiteOptions& options, const std::function<void(const Row&)>& on_row);
+std::vector<SuiteRow> run_suite(const SuiteOptions& options,
+                                const std::function<void(const SuiteRow&)>& on_row);
 
 }  // namespace bulkhead::sim

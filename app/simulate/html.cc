@@ -25,7 +25,7 @@ std::string numbers(std::size_t n, const Read& read) {
   return out + "]";
 }
 
-std::string series(const Row& row) {
+std::string series(const PredictionRow& row) {
   const auto& s = row.outcome.series;
   const auto of = [&](std::string_view name, double sim::Point::* member) {
     return fmt::format(",\"{}\":{}", name, numbers(s.size(), [&](std::size_t i) { return s[i].*member; }));
@@ -50,9 +50,9 @@ std::string sweep_data(const SweepResult& result) {
                      [&](std::size_t i) { return read(result.cases[i].prediction.rows[r]); });
     };
     out += fmt::format("{}{{\"name\":{},\"goodput\":{},\"p99\":{},\"rejected\":{}}}", r == 0 ? "" : ",",
-                       quoted(first[r].name), over([](const Row& row) { return row.goodput; }),
-                       over([](const Row& row) { return total_ms(row.all, 0.99); }),
-                       over([](const Row& row) { return 100 * row.all.rejected_share(); }));
+                       quoted(first[r].name), over([](const PredictionRow& row) { return row.goodput; }),
+                       over([](const PredictionRow& row) { return total_ms(row.all, 0.99); }),
+                       over([](const PredictionRow& row) { return 100 * row.all.rejected_share(); }));
   }
   return out + "]}";
 }

@@ -115,7 +115,7 @@ class Reader {
                  fmt::format("write {}: below it", name));
   }
 
-  // Each reads one value; what is wrong is told, and the answer is then a harmless one.
+  // Each reads one value. An error is reported, and the result is then a valid default.
   template <class T, class R>
   T value(const Node& node, const std::string& path, const R& read, T otherwise) {
     if (read) return static_cast<T>(*read);

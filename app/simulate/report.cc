@@ -60,7 +60,7 @@ std::string rejections(const sim::Tally& t) {
   return text;
 }
 
-std::string priorities(const Row& row) {
+std::string priorities(const PredictionRow& row) {
   std::string text;
   int used = 0;
   for (std::size_t p = 0; p < kPriorities; ++p) {
@@ -103,7 +103,7 @@ std::string table_text(const Style& style, const Subject& subject, const std::ve
   std::vector<std::vector<std::string>> rows;
   for (std::size_t r = 0; r < first.rows.size(); ++r)
     for (std::size_t c = 0; c < cases.size(); ++c) {
-      const Row& row = cases[c].prediction.rows[r];
+      const PredictionRow& row = cases[c].prediction.rows[r];
       const sim::Tally& t = row.all;
       std::vector<std::string> cells{c == 0 ? cli::printable(row.name) : ""};
       if (several) cells.push_back(cases[c].label);
@@ -143,7 +143,7 @@ std::string table_text(const Style& style, const Subject& subject, const std::ve
   std::string details;
   for (std::size_t r = 0; r < first.rows.size(); ++r)
     for (const Case& one : cases) {
-      const Row& row = one.prediction.rows[r];
+      const PredictionRow& row = one.prediction.rows[r];
       std::string said = rejections(row.all);
       if (const std::string by = priorities(row); !by.empty()) said += (said.empty() ? "" : "; ") + by;
       if (!said.empty())
@@ -193,7 +193,7 @@ void write_case(cli::JsonWriter& json, const Case& one) {
     times("total_ms", t.total);
   };
   json.list("bulkheads");
-  for (const Row& row : one.prediction.rows) {
+  for (const PredictionRow& row : one.prediction.rows) {
     json.open().field("name", row.name);
     tally(row.all);
     json.field("goodput_per_second", row.goodput).field("in_flight", row.outcome.in_flight);

@@ -127,7 +127,7 @@ Prediction predict(const Config& config, const Load& load, std::uint64_t seed,
     prediction.store_requests = scopes->store_requests();
   }
   for (std::size_t t = 0; t < targets.size(); ++t) {
-    Row row{
+    PredictionRow row{
         .name = targets[t].name, .bulkhead = targets[t].bulkhead, .outcome = std::move(outcomes.targets[t])};
     row.all = row.outcome.all();
     row.utilisation = row.outcome.limit > 0 ? row.outcome.in_flight / row.outcome.limit : -1;

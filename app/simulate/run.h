@@ -12,7 +12,8 @@
 
 namespace bulkhead::simulate {
 
-struct Row {  // the calls of one bulkhead or set of tenants, or those of them that have a name of their own
+struct
+    PredictionRow {  // the calls of one bulkhead or set of tenants, or those of them that have a name of their own
   std::string name, bulkhead;
   sim::TargetOutcome outcome{};
   double utilisation = 0;  // mean of in flight over max_concurrent; negative: not known
@@ -27,7 +28,7 @@ struct DependencyRow {
 };
 
 struct Prediction {
-  std::vector<Row> rows{};
+  std::vector<PredictionRow> rows{};
   std::vector<DependencyRow> dependencies{};  // those with slots
   double seconds = 0, interval = 0;
   std::uint32_t replicas = 1;

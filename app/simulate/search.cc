@@ -34,7 +34,7 @@ std::string known(const std::vector<std::string>& names) {
   return all;
 }
 
-// No call has waited for a place or was rejected for want of one.
+// No call has waited for a place or was rejected because there was none.
 bool nothing_in_the_way(const sim::Tally& t) {
   const auto rejected = [&](Reason reason) { return t.rejected_by_reason[static_cast<std::size_t>(reason)]; };
   return t.wait.quantile(1) <= 1 && rejected(Reason::concurrency_limit) + rejected(Reason::queue_limit) +
@@ -159,13 +159,13 @@ SweepResult run_sweep(const Sweep& sweep, const Config& config, const Load& load
   }
   const auto goodput = [&](const Case& one) {
     double sum = 0;
-    for (const Row& row : one.prediction.rows)
+    for (const PredictionRow& row : one.prediction.rows)
       if (sweep.bulkhead.empty() || row.bulkhead == sweep.bulkhead) sum += row.goodput;
     return sum;
   };
   const auto served = [&](const Case& one) {
     sim::Tally sum;
-    for (const Row& row : one.prediction.rows)
+    for (const PredictionRow& row : one.prediction.rows)
       if (sweep.bulkhead.empty() || row.bulkhead == sweep.bulkhead) sum += row.all;
     return sum.served_share();
   };
@@ -214,7 +214,7 @@ std::string sweep_text(const cli::Style& style, const Subject& subject, const Sw
     text += fmt::format("\n {}\n {:>16}  {:>8}  {:>8}  {:>9}  {:>9}  {:>10}\n", name, result.sweep.setting,
                         "served", "rejected", "wait p99", "total p99", "goodput");
     for (std::size_t i = 0; i < result.cases.size(); ++i) {
-      const Row& row = result.cases[i].prediction.rows[r];
+      const PredictionRow& row = result.cases[i].prediction.rows[r];
       const auto time = [&](const HistogramCounts& h) {
         return h.count() == 0 ? "-" : h.quantile(0.99) <= 1 ? "0" : cli::duration(style, h.quantile(0.99));
       };
@@ -259,7 +259,7 @@ std::string sweep_json(const Subject& subject, const SweepResult& result, std::s
   return json.close().close().text();
 }
 
-double Condition::value(const Row& row) const {
+double Condition::value(const PredictionRow& row) const {
   const sim::Tally& t = row.all;
   if (metric == "p50") return total_ms(t, 0.5);
   if (metric == "p90") return total_ms(t, 0.9);
@@ -273,7 +273,7 @@ double Condition::value(const Row& row) const {
   return std::max(0.0, row.utilisation);
 }
 
-bool Condition::holds(const Row& row) const {
+bool Condition::holds(const PredictionRow& row) const {
   if (!bulkhead.empty() && row.bulkhead != bulkhead) return true;
   // A percentile of nothing promises nothing.
   if (metric.find('p') != std::string::npos && metric != "goodput" && row.all.served == 0) return false;
@@ -352,10 +352,10 @@ Found find_limits(const std::vector<Condition>& conditions, const Config& config
   };
   const auto all_of = [](const Prediction& p, const std::string& name, const auto& holds) {
     return std::all_of(p.rows.begin(), p.rows.end(),
-                       [&](const Row& row) { return row.bulkhead != name || holds(row); });
+                       [&](const PredictionRow& row) { return row.bulkhead != name || holds(row); });
   };
   const auto good = [&](const Prediction& p, const std::string& name) {
-    return all_of(p, name, [&](const Row& row) {
+    return all_of(p, name, [&](const PredictionRow& row) {
       return std::all_of(conditions.begin(), conditions.end(),
                          [&](const Condition& c) { return c.holds(row); });
     });
@@ -381,14 +381,15 @@ Found find_limits(const std::vector<Condition>& conditions, const Config& config
           limit = value;
           const Prediction tried = run();
           for (std::size_t c = 0; c < kept.size(); ++c)
-            kept[c] =
-                kept[c] || all_of(tried, name, [&](const Row& row) { return conditions[c].holds(row); });
+            kept[c] = kept[c] ||
+                      all_of(tried, name, [&](const PredictionRow& row) { return conditions[c].holds(row); });
           if (good(tried, name))
             high = value;
           else
             low = value;
           // A larger limit changes nothing.
-          if (all_of(tried, name, [](const Row& row) { return nothing_in_the_way(row.all); })) break;
+          if (all_of(tried, name, [](const PredictionRow& row) { return nothing_in_the_way(row.all); }))
+            break;
         }
         if (high != 0 || std::find(kept.begin(), kept.end(), false) != kept.end()) break;
       }
@@ -409,7 +410,7 @@ Found find_limits(const std::vector<Condition>& conditions, const Config& config
     found.limits.emplace_back(name, options_of(now, name)->max_concurrent);
   found.found = {"found", run()};
   found.holds = true;
-  for (const Row& row : found.found.prediction.rows)
+  for (const PredictionRow& row : found.found.prediction.rows)
     for (const Condition& c : conditions)
       if (!c.holds(row)) {
         found.holds = false;

@@ -45,8 +45,8 @@ struct Condition {
   std::string metric;
   bool below = true;
   double bound = 0;  // ms, a share, or per second
-  bool holds(const Row& row) const;
-  double value(const Row& row) const;
+  bool holds(const PredictionRow& row) const;
+  double value(const PredictionRow& row) const;
 };
 std::vector<Condition> parse_conditions(const std::string& text, const Load& load);
 

@@ -18,13 +18,13 @@
 //   earlier stages get back what it took from them (tokens only if no other call has taken any since, see
 //   rate_limiter.h). A rejection never counts as a failure of the dependency. The fallback runs after the place has
 //   been given back; a call that was cancelled by its own stop_token gets no fallback.
-// Execution timeout: the stop_token of the call fires. With Isolation::threads the caller returns at that moment, and
+// execution_timeout: the stop_token of the call fires. With Isolation::threads the caller returns at that moment, and
 //   the work keeps its thread until it ends. With Isolation::semaphore the caller's own thread runs the call, so it
 //   returns when the call does. In both, the result is Reason::execution_timeout, whatever the call returns or throws later.
 // Cost: two readings of the clock and three atomic read-modify-writes with all policies on (docs/benchmarks.md). A call
 //   allocates only if it has a time limit and takes a stop_token, or runs in a pool.
 // The destructor closes the gate or the pool, then waits for the calls in line and in flight. It does not close a gate
-// that belongs to somebody else.
+// that it does not own.
 #pragma once
 
 #include <array>
@@ -201,14 +201,14 @@ struct BulkheadSnapshot {
   std::vector<BudgetSnapshot> budgets;
 
   std::uint64_t bypassed = 0;                // calls while not enabled
-  std::uint64_t timed_out = 0;               // by the execution timeout
+  std::uint64_t timed_out = 0;               // by execution_timeout
   std::array<std::uint64_t, 3> fallbacks{};  // that were used, by Cause::Kind
   std::uint64_t fallback_failures = 0;       // that threw
   std::uint64_t handler_errors = 0;          // of async_acquire and async_execute
-  // Shadow mode: what it would have done, each call once, and how many now run that would be in line or beyond it.
+  // Shadow mode: what it would have done, each call once. over_limit: calls in flight that would have been rejected or queued.
   std::array<std::uint64_t, kReasons> would_reject{};
   std::uint64_t would_wait = 0;
-  std::uint32_t beyond = 0;
+  std::uint32_t over_limit = 0;
   // Empty unless BulkheadOptions::histograms. Calls that need not wait are in bucket 0, once they have ended.
   HistogramCounts wait, service;
 
@@ -273,12 +273,12 @@ class [[nodiscard]] Call {
   friend class detail::CallPath;
   friend class detail::CallBody;
   friend struct detail::RunningCallOf;
-  // free: needs no place, because the bulkhead is not enabled or in shadow mode. beyond: a free call that would have
-  // had no place. pinned: the bulkhead waits for the call although it has no place in a gate of its own.
+  // free: needs no place, because the bulkhead is not enabled or in shadow mode. over limit: a free call that would
+  // have had no place. pinned: the bulkhead waits for the call although it has no place in a gate of its own.
   // waited: it had to wait for a budget. faulty: a fault is in force, and the call has not met it yet.
   enum Flags : std::uint8_t {
     kFree = 1,
-    kBeyond = 2,
+    kOverLimit = 2,
     kPinned = 4,
     kBypassed = 8,
     kWaited = 16,
@@ -396,7 +396,7 @@ class Bulkhead {
   void close() noexcept;                      // as Gate; of a gate that others own, for them too
   bool drain(TimePoint until = no_deadline);  // as Gate
   // While on, new calls are rejected with Reason::draining, also in shadow mode and when not enabled; calls in line
-  // and in flight continue. Unlike close() it can be undone, and a gate that belongs to somebody else is not closed.
+  // and in flight continue. Unlike close() it can be undone, and a gate of another owner is not closed.
   void set_draining(bool on);
   // Latency and errors in front of the calls that begin from now on, see fault.h. One fault at a time: a second one
   // replaces the first. std::invalid_argument naming the setting.

@@ -6,7 +6,7 @@
 // A call gets its place, waits for `latency` with it, and then runs or fails: bulkhead, breaker, limiter and callers see a
 // slow or failing dependency. A call that fails does not run; its result is a Rejection with Reason::injected_fault, its
 // outcome a failure, and its fallback is used as for a call that threw.
-// Limits: the latency ends with the call's execution timeout or deadline, and with the fault. A caller that cancels meanwhile
+// Limits: the latency ends with the call's execution_timeout or deadline, and with the fault. A caller that cancels meanwhile
 //   gets its answer when the latency is over. try_acquire() never waits: its calls only fail. Calls of a bulkhead that is
 //   not enabled or in shadow mode are left alone. Handlers and coroutines continue on the thread of the clock's deadlines.
 // Errors are spread evenly, not at random: with 0.1 every tenth call fails.

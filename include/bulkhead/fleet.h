@@ -14,8 +14,8 @@
 
 namespace bulkhead {
 
-// What a process admits when the store has not answered for so long that its lease has ended. In every mode the calls that
-// run are left alone.
+// What a process admits when the store has not answered for so long that its lease has ended. In every mode the calls in
+// flight continue.
 enum class WhenCutOff : std::uint8_t {
   safe_share,  // up to its last lease, and at most max_concurrent / processes; FleetMode::direct: that number
   closed,      // nothing
@@ -23,8 +23,8 @@ enum class WhenCutOff : std::uint8_t {
   local,       // up to its own cap: max_concurrent * max_share; also before the first lease
 };
 constexpr std::string_view to_string(WhenCutOff mode) noexcept {
-  constexpr std::string_view names[] = {"safe_share", "closed", "keep", "local"};
-  return names[static_cast<std::size_t>(mode)];
+  constexpr std::string_view kNames[] = {"safe_share", "closed", "keep", "local"};
+  return kNames[static_cast<std::size_t>(mode)];
 }
 
 enum class FleetMode : std::uint8_t {
@@ -33,8 +33,8 @@ enum class FleetMode : std::uint8_t {
   direct,  // units are fetched for the calls in line, and go back at once: needs a line, no unit lies idle
 };
 constexpr std::string_view to_string(FleetMode mode) noexcept {
-  constexpr std::string_view names[] = {"auto", "block", "direct"};
-  return names[static_cast<std::size_t>(mode)];
+  constexpr std::string_view kNames[] = {"auto", "block", "direct"};
+  return kNames[static_cast<std::size_t>(mode)];
 }
 
 // All processes of a fleet give the same lease, grace and prefix.
@@ -65,11 +65,11 @@ enum class FleetState : std::uint8_t {
   degraded,  // the lease has ended: see WhenCutOff
 };
 constexpr std::string_view to_string(FleetState state) noexcept {
-  constexpr std::string_view names[] = {"joining", "leased", "learning", "degraded"};
-  return names[static_cast<std::size_t>(state)];
+  constexpr std::string_view kNames[] = {"joining", "leased", "learning", "degraded"};
+  return kNames[static_cast<std::size_t>(state)];
 }
 
-// What one process knows of one limit.
+// The state of one limit in one process.
 struct FleetSnapshot {
   FleetState state = FleetState::joining;
   bool direct = false;  // else block

@@ -69,7 +69,7 @@ struct Route {
   // clients could ask for less than they use. Missing or not a number: `cost`.
   std::string cost_header{};
   std::uint32_t bytes_per_unit =
-      0;  // so many bytes of Content-Length are a unit, rounded up; without one: `cost`
+      0;  // above 0: the cost is Content-Length divided by this, rounded up; without the header: `cost`
   // Called for each request, from any thread, before its body is read. If it throws: `cost`.
   std::function<std::uint32_t(const Request&)> cost_of{};
   std::string budget{};  // the cost is taken of this budget of the bulkhead (budget.h), and the place costs 1

@@ -13,7 +13,7 @@ namespace bulkhead {
 enum class Outcome : std::uint8_t {
   success,
   failure,  // the dependency failed, however fast
-  timeout,  // a failure: the call took longer than its execution timeout
+  timeout,  // a failure: the call took longer than its execution_timeout
   ignored,  // says nothing about the dependency: cancelled, rejected by us, the caller's own mistake
 };
 

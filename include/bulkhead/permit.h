@@ -77,7 +77,7 @@ class [[nodiscard]] Permit {
   // it holds `units`. False, and no effect: it holds less than that (see try_grow), or is not held any more.
   // Cost: about that of releasing a permit of more than one unit; like that, it may run handlers.
   bool settle(std::uint32_t units) noexcept;
-  // Takes `units` more if there is room and nobody of the permit's priority or above waits; in a member of a group,
+  // Takes `units` more if there is room and no call of the permit's priority or above waits; in a member of a group,
   // borrowing counts as room. Never waits. False, and no effect: it did not get them, or is not held any more.
   [[nodiscard]] bool try_grow(std::uint32_t units) noexcept;
 

@@ -95,8 +95,8 @@ struct PoolOptions {
 
 struct SubmitOptions {
   Priority priority = Priority::normal;
-  std::uint32_t cost = 1;                                 // units of the gate; 1 is one thread
-  std::chrono::nanoseconds queue_timeout = gate_default;  // 0 or less: do not wait
+  std::uint32_t cost = 1;                           // units of the gate; 1 is one thread
+  std::chrono::nanoseconds timeout = gate_default;  // 0 or less: do not wait
   std::chrono::nanoseconds execution_timeout = gate_default;
   TimePoint deadline = no_deadline;  // for queue and execution together
   detail::Anchored<std::stop_token> stop{};
@@ -121,7 +121,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // fn() or fn(std::stop_token), which fires on cancel, on the execution timeout and on shutdown; or fn(Permit&) or
+  // fn() or fn(std::stop_token), which fires on cancel, on execution_timeout and on shutdown; or fn(Permit&) or
   // fn(std::stop_token, Permit&), for work that settles the cost of its own call while it runs (permit.h). The permit
   // is valid until the work returns, and releases itself then; work that runs on the thread of its caller
   // (OnReject::caller_runs) has none, so that settle() returns false.

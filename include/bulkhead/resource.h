@@ -21,14 +21,14 @@ namespace detail {
 class ResourceCore;
 }
 
-// What a factory is told.
+// The arguments of a factory.
 struct Opening {
   TimePoint deadline = no_deadline;
   std::stop_token stop{};  // fires when the pool is closed
 };
 
-// How long a factory that failed is left alone: initial, then twice as long each time, at most `max`; up
-// to the share `jitter` shorter, so that many pools do not come back at once.
+// How long a factory that failed is not called: initial, then twice as long each time, at most `max`; up
+// to the share `jitter` shorter, so that many pools do not retry at once.
 struct Backoff {
   std::chrono::nanoseconds initial = std::chrono::milliseconds(100);
   std::chrono::nanoseconds max = std::chrono::seconds(10);

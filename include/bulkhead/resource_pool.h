@@ -301,9 +301,9 @@ class ResourcePool {
       handler(*std::move(answer));
       return {};
     }
-    PendingLease pending(operation);
+    PendingLease lease(operation);
     raw_.start(std::move(options), claim, std::move(admission), *operation);
-    return pending;
+    return lease;
   }
   static detail::ResourceSettings settings(const ResourceOptions<T>& o) {
     return {.name = o.name,

@@ -1,4 +1,4 @@
-// scope.h - how far a limit reaches, and where the units of a limit come from that many processes share.
+// scope.h - how far a limit reaches: one process, one host or a fleet; and the sources of units that processes share.
 //
 //   bulkhead::shm::Host host{{.region = "/run/shop/bulkhead"}};                    // adapters/shm/host.h
 //   bulkhead::Registry registry{{.sources = &host}};
@@ -43,12 +43,12 @@ constexpr std::string_view to_string(Scope scope) noexcept {
 // What one bulkhead of this process holds of a shared limit.
 class UnitSource {
  public:
-  // A call that asks for units: the first in line, or one that has just come.
+  // A call that asks for units: the first in line, or a new one.
   struct Head {
     Priority priority = Priority::normal;
     std::uint32_t cost = 1;
-    TimePoint since = no_deadline;  // when it joined the line; no_deadline: it has just come
-    std::uint32_t line = 0;         // units that it and those behind it need, or nearly; 0: it has just come
+    TimePoint since = no_deadline;  // when it joined the line; no_deadline: a new call
+    std::uint32_t line = 0;         // units that it and those behind it need, or nearly; 0: a new call
   };
 
   virtual ~UnitSource() = default;
@@ -57,8 +57,8 @@ class UnitSource {
   // Offers them to other processes. The gate serves the line of its own process.
   virtual void give_back(std::uint32_t units) noexcept = 0;
   virtual std::uint32_t in_use() const noexcept = 0;  // units that this process has taken and not given back
-  // Ends every change of the line: the first call in it; null: the line is empty. While there is a first call, the user is
-  // told when take() may succeed. With null, units that are free now are offered to other processes.
+  // Ends every change of the line: the first call in it; null: the line is empty. While there is a first call, the user
+  // is called when take() may succeed. With null, units that are free now are offered to other processes.
   virtual void set_head(const Head* head) noexcept = 0;
 
   virtual std::uint32_t limit() const noexcept = 0;  // in force now, for all processes together
@@ -108,7 +108,7 @@ class UnitSources {
   ~UnitSources() = default;
 };
 
-// What the agent of a host knows of a lease of a fleet, kept where the next agent finds it: src/shared/lease.h explains it.
+// The state of a fleet's lease that the agent of a host keeps where the next agent finds it: src/shared/lease.h explains it.
 struct LeaseTerms {
   std::int64_t deadline = 0;      // the lease is valid until then; ns, CLOCK_BOOTTIME, as the other times
   std::int64_t static_until = 0;  // after the deadline, static_cap units may be used until then
@@ -120,7 +120,7 @@ struct LeaseTerms {
 };
 
 // A lease of a fleet that all processes of a host share. One of them, the agent, talks to the store; when it ends, however it
-// ends, another one goes on as the same member. take() admits within the lease.
+// ends, another process continues as the same member. take() admits within the lease.
 // Threads: as for a UnitSource; the functions below are for the thread that talks to the store.
 class HostLease : public UnitSource {
  public:
@@ -140,7 +140,7 @@ class HostLease : public UnitSource {
   virtual LeaseTerms terms() const noexcept = 0;
   virtual void set_terms(const LeaseTerms& terms) noexcept = 0;
 
-  // What this process tells the agent, and what the agent learns of all of them.
+  // Publishes the usage of this process for the agent; sum() adds up that of all processes.
   virtual void report(const UnitUser::Usage& usage) noexcept = 0;
   struct Sum {
     std::uint64_t arrived = 0, admitted = 0;  // since the last call
@@ -156,7 +156,7 @@ class HostLease : public UnitSource {
 
 class HostLeases {
  public:
-  // `store` tells leases of one name apart that belong to different stores. on_call: on a thread of the host, while this
+  // `store` distinguishes leases of one name that belong to different stores. on_call: on a thread of the host, while this
   // process is the agent. std::invalid_argument as UnitSources::open().
   virtual std::unique_ptr<HostLease> open_lease(const UnitSources::Request& request, std::string_view store,
                                                 UnitUser& user, std::function<void()> on_call) = 0;

@@ -61,7 +61,7 @@ struct BulkheadCore final : CallPath {
         would_wait{0};
     std::array<std::atomic<std::uint64_t>, 3> fallbacks{};
     std::array<std::atomic<std::uint64_t>, kReasons> would_reject{};
-    std::atomic<std::uint32_t> beyond{0};
+    std::atomic<std::uint32_t> over_limit{0};
   } counts;
   struct Faults {                                    // see fault.h; in force while the mode says so
     std::atomic<std::int64_t> latency{0}, until{0};  // ns

@@ -37,7 +37,7 @@ class BulkheadCall : public testing::TestWithParam<Isolation> {
     const BulkheadSnapshot s = b.snapshot();
     until([&] { return b.gate().in_flight() == 0; });  // a pool's permit comes back after the result
     EXPECT_EQ(s.gate.waiting, 0u);
-    EXPECT_EQ(s.beyond, 0u);
+    EXPECT_EQ(s.over_limit, 0u);
     EXPECT_EQ(s.breaker->probes_in_flight, 0u);
   }
   ManualClock clock;
@@ -524,11 +524,11 @@ TEST_P(BulkheadCall, InShadowModeCountsWhatWouldBeRejectedAndRejectsNothing) {
   std::vector<Result<Call>> all;
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(all.emplace_back(b.try_acquire()));
   EXPECT_EQ(b.snapshot().gate.in_flight, 1u);
-  EXPECT_EQ(b.snapshot().beyond, 3u);
+  EXPECT_EQ(b.snapshot().over_limit, 3u);
   EXPECT_EQ(b.snapshot().would_wait, 1u);
   EXPECT_EQ(would(Reason::queue_limit), 2u);
   all.clear();
-  EXPECT_EQ(b.snapshot().beyond, 0u);
+  EXPECT_EQ(b.snapshot().over_limit, 0u);
 
   EXPECT_EQ(*b.execute([&](std::stop_token stop) {
     clock.advance(1s);

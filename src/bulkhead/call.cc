@@ -253,9 +253,9 @@ void CallPath::shadow_place(Call& call, const AcquireOptions& options) noexcept 
       return;
     }
   }
-  call.flags_ |= Call::kBeyond;
+  call.flags_ |= Call::kOverLimit;
   const Snapshot s = gate_->snapshot();
-  if (core().counts.beyond.fetch_add(1, std::memory_order_relaxed) < s.max_queue)
+  if (core().counts.over_limit.fetch_add(1, std::memory_order_relaxed) < s.max_queue)
     core().counts.would_wait.fetch_add(1, std::memory_order_relaxed);
   else if (!budgets)
     would_reject(Reason::budget_limit);
@@ -343,7 +343,7 @@ void CallPath::leave(Call& call, Outcome outcome, const Ending& ending) noexcept
     if (AdaptiveLimiter* const limiter = limiter_.load(std::memory_order_acquire))
       limiter->completed(call.sample_, ending.now, outcome);
   const std::uint8_t flags = std::exchange(call.flags_, std::uint8_t{0});
-  if (flags & Call::kBeyond) core().counts.beyond.fetch_sub(1, std::memory_order_relaxed);
+  if (flags & Call::kOverLimit) core().counts.over_limit.fetch_sub(1, std::memory_order_relaxed);
   BudgetHold* const hold = std::exchange(call.budgets_, nullptr);
   if (has_place) {
     if (is_failure(outcome)) call.permit_.fail();
@@ -395,7 +395,7 @@ SubmitOptions CallPath::submission(const Call& call, const CallBody& body) const
   const AcquireOptions& o = body.asked;
   return {.priority = o.priority,
           .cost = o.cost,
-          .queue_timeout = place_options(call, o).timeout,
+          .timeout = place_options(call, o).timeout,
           .execution_timeout = time_limit(body.execution_timeout),
           .deadline = o.deadline,
           .stop = o.stop,

@@ -117,12 +117,12 @@ TEST_F(BulkheadUpdate, IsInForceFromTheNextCallOn) {
   b.update(o);
   auto one = b.acquire(), two = b.acquire();
   EXPECT_TRUE(one && two);
-  EXPECT_EQ(b.snapshot().beyond, 1u);
+  EXPECT_EQ(b.snapshot().over_limit, 1u);
   o.shadow = false;
   b.update(o);
   EXPECT_EQ(b.try_acquire().error().reason, Reason::concurrency_limit);
   two->finish(Outcome::success);
-  EXPECT_EQ(b.snapshot().beyond, 0u);
+  EXPECT_EQ(b.snapshot().over_limit, 0u);
 }
 
 TEST_F(BulkheadUpdate, RejectsWhatCannotChangeAndThenNothingHas) {

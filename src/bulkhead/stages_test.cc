@@ -35,7 +35,7 @@ std::string told(Bulkhead& b) {
   for (const auto n : s.gate.rejected_by_reason) out << ' ' << n;
   out << " would";
   for (const auto n : s.would_reject) out << ' ' << n;
-  out << ' ' << s.would_wait << ' ' << s.beyond << ' ' << s.bypassed;
+  out << ' ' << s.would_wait << ' ' << s.over_limit << ' ' << s.bypassed;
   if (s.breaker)
     out << " breaker " << to_string(s.breaker->state) << ' ' << s.breaker->generation << ' '
         << s.breaker->calls << ' ' << s.breaker->failures << ' ' << s.breaker->slow << ' ' << s.breaker->late

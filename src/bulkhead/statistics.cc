@@ -57,7 +57,7 @@ BulkheadSnapshot BulkheadCore::snapshot() const {
   s.handler_errors = value(counts.handler_errors);
   for (std::size_t i = 0; i < kReasons; ++i) s.would_reject[i] = value(counts.would_reject[i]);
   s.would_wait = value(counts.would_wait);
-  s.beyond = counts.beyond.load(std::memory_order_relaxed);
+  s.over_limit = counts.over_limit.load(std::memory_order_relaxed);
   if (options_in_force.histograms) {
     s.wait = wait.counts();
     s.service = service.counts();

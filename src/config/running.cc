@@ -74,7 +74,7 @@ TenantOptions tenant_options(const TenantsConfig& t) {
   return o;
 }
 
-// Whether everything about one thing is the same.
+// Whether two entries are equal in every setting.
 bool same(const Values& a, const Values& b, const std::string& thing) {
   const std::string prefix = thing + ".";
   auto i = a.lower_bound(prefix), j = b.lower_bound(prefix);

@@ -44,7 +44,7 @@ class MemberGate final : public Gate {
   // The group does not hold its lock for the following functions.
   // Rejects waiters that can never fit after a change of the shares, and serves the line.
   void refit(Wakes& wakes) noexcept { turnstile_.refit_all(slow_now(), wakes); }
-  // Waiters that were admitted under the group's lock are told after it; the pin keeps the gate until then.
+  // Waiters that were admitted under the group's lock are notified after it; the pin keeps the gate until then.
   void pin() noexcept { Gate::pin(); }
   void unpin_and_tell(Wakes& wakes) noexcept;
 };

@@ -24,7 +24,7 @@ bool GateCore::pass_scoped(Priority priority, std::uint32_t cost, std::int64_t s
   return false;
 }
 
-// The release of one unit that nothing else has to be told about.
+// The release of one unit that has no further effect.
 void GateCore::release_scoped(std::int64_t now) noexcept {
   if (meter_) meter_->step(-1, 0, now != 0 ? now : glance_ns());
   source_->give_back(1);  // first: see U1 in turnstile.h

@@ -233,7 +233,7 @@ void Ledger::call_back_for(const UnitRequest& request) noexcept {
   }
 }
 
-// ---- who wants how much ----
+// ---- what each member needs ----
 
 Ledger::UnitRequest Ledger::request_of(Member& m) noexcept {
   UnitRequest request;
@@ -440,7 +440,7 @@ void Ledger::settle(Member* m) noexcept {
   work();
 }
 
-// ---- permits that can be told to stop ----
+// ---- permits that can be called back ----
 
 std::stop_token Ledger::lease(Member& m, std::uint32_t& id, std::uint32_t cost) noexcept {
   if (lend_.mode != Lend::Mode::revocable) return {};

@@ -10,7 +10,7 @@
 //  G4  Free units do not stay beside a member that waits for them: a thread that frees units or joins a line calls
 //      settle() afterwards. Releases of other members do so while their gates are watched.
 //  G5  This lock is taken before the locks of gates. No user code runs under it or under the lock of Group: waiters that a
-//      Change admits are told after both are unlocked.
+//      Change admits are notified after both are unlocked.
 //  G6  No hold of the lock visits more than one batch of waiters of one gate and every member a few times, however many
 //      units move.
 #pragma once

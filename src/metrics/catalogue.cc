@@ -314,7 +314,7 @@ constexpr Descriptor kCatalogue[] = {
      gate<&Snapshot::max_queue>},
     {{"bulkhead_over_limit_calls", gauge, "bulkhead",
       "Shadow mode: calls in flight that would have been rejected or queued."},
-     own<&BulkheadSnapshot::beyond>},
+     own<&BulkheadSnapshot::over_limit>},
     {{"bulkhead_closed", gauge, "bulkhead", "1 once the bulkhead is closed; this is final."},
      gate<&Snapshot::closed>},
     {{"bulkhead_draining", gauge, "bulkhead", "1 while an operator drains the bulkhead."},

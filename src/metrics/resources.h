@@ -1,4 +1,4 @@
-// resources.h - what a page tells of pools of things: the families bulkhead_pg_* of PostgreSQL's, bulkhead_resource_* of all others.
+// resources.h - the metrics of resource pools: the families bulkhead_pg_* for PostgreSQL, bulkhead_resource_* for all others.
 #pragma once
 
 #include <array>

@@ -196,7 +196,7 @@ TEST_P(PoolLifetime, EndsInExactlyOneResult) {
         began.release();
         go_on.acquire();
       },
-      {.queue_timeout = 1h, .execution_timeout = 1h, .stop = stop.get_token()}, out);
+      {.timeout = 1h, .execution_timeout = 1h, .stop = stop.get_token()}, out);
   if (phase == Phase::granted) starting.acquire();
   if (phase == Phase::running) began.acquire();
   if (holds_end) points.until_held("worker");

@@ -95,7 +95,7 @@ namespace {
 AcquireOptions acquire_options(const SubmitOptions& o) {
   return {.priority = o.priority,
           .cost = o.cost,
-          .timeout = o.queue_timeout,
+          .timeout = o.timeout,
           .deadline = o.deadline,
           .stop = o.stop,
           .flow = o.flow,
@@ -105,12 +105,12 @@ AcquireOptions acquire_options(const SubmitOptions& o) {
 }  // namespace
 
 detail::TaskExtrasPtr Pool::extras(const SubmitOptions& o) const {
-  if (core_->plain && o.queue_timeout == gate_default && o.execution_timeout == gate_default &&
+  if (core_->plain && o.timeout == gate_default && o.execution_timeout == gate_default &&
       o.deadline == no_deadline && !o.stop.stop_possible())
     return nullptr;
   const auto timeout = o.execution_timeout == gate_default ? core_->execution_timeout : o.execution_timeout;
   if (timeout == wait_forever && !core_->context.capture &&
-      !AcquireWatch::needed(core_->gate, o.queue_timeout, o.deadline, o.stop))
+      !AcquireWatch::needed(core_->gate, o.timeout, o.deadline, o.stop))
     return nullptr;
   detail::TaskExtrasPtr extras(new (detail::take_block(sizeof(detail::TaskExtras)))
                                    detail::TaskExtras(acquire_options(o)));

@@ -59,7 +59,7 @@ struct Command {
   std::uint32_t n = 0;  // which task, or the new size
   Priority tier = Priority::normal;
   std::uint32_t cost = 1;
-  int queue_timeout = -1, execution_timeout = -1, deadline = -1;  // ms; -1: none
+  int timeout = -1, execution_timeout = -1, deadline = -1;  // ms; -1: none
   bool stopped = false, takes_stop = false, falls_back = false;
   Shutdown how = Shutdown::graceful;
 };
@@ -69,7 +69,7 @@ std::ostream& operator<<(std::ostream& out, const Command& c) {
                                    "stop",   "advance", "resize", "resize_queue", "shutdown"};
   out << names[static_cast<int>(c.what)] << "(" << c.n;
   if (c.what == Do::submit)
-    out << ", " << to_string(c.tier) << ", cost " << c.cost << ", queue " << c.queue_timeout << ", run "
+    out << ", " << to_string(c.tier) << ", cost " << c.cost << ", queue " << c.timeout << ", run "
         << c.execution_timeout << ", deadline " << c.deadline << (c.stopped ? ", stopped" : "")
         << (c.takes_stop ? ", takes stop" : "") << (c.falls_back ? ", falls back" : "");
   if (c.what == Do::shutdown) out << (c.how == Shutdown::now ? "now" : "graceful");
@@ -95,7 +95,7 @@ rc::Gen<Command> command() {
       rc::gen::set(&Command::what, what), rc::gen::set(&Command::n, inRange<std::uint32_t>(0, 8)),
       rc::gen::set(&Command::tier, element(Priority::normal, Priority::critical, Priority::best_effort)),
       rc::gen::set(&Command::cost, weightedElement<std::uint32_t>({{8, 1}, {2, 2}, {1, 4}})),
-      rc::gen::set(&Command::queue_timeout, weightedElement<int>({{6, -1}, {1, 0}, {2, 1}, {2, 3}, {1, 9}})),
+      rc::gen::set(&Command::timeout, weightedElement<int>({{6, -1}, {1, 0}, {2, 1}, {2, 3}, {1, 9}})),
       rc::gen::set(&Command::execution_timeout, weightedElement<int>({{6, -1}, {2, 1}, {2, 4}})),
       rc::gen::set(&Command::deadline, weightedElement<int>({{8, -1}, {1, 0}, {1, 2}, {1, 6}})),
       rc::gen::set(&Command::stopped, weightedElement<bool>({{30, false}, {1, true}})),
@@ -389,7 +389,7 @@ class SideBySide {
       const std::int64_t step = nanoseconds(milliseconds(1)).count();
       return (now / step + ms) * step + nanoseconds(apart + microseconds(id)).count() - now;
     };
-    const std::int64_t wait = unique(c.queue_timeout, microseconds(0));
+    const std::int64_t wait = unique(c.timeout, microseconds(0));
     const std::int64_t left = unique(c.deadline, microseconds(400));
     const std::int64_t run =
         c.execution_timeout < 0 ? forever : nanoseconds(milliseconds(c.execution_timeout)).count();
@@ -410,7 +410,7 @@ class SideBySide {
     const SubmitOptions options{
         .priority = c.tier,
         .cost = c.cost,
-        .queue_timeout = nanoseconds(wait),
+        .timeout = nanoseconds(wait),
         .execution_timeout = nanoseconds(run),
         .deadline = deadline == forever ? no_deadline : TimePoint(nanoseconds(deadline)),
         .stop = t.stop.get_token()};

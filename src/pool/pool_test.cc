@@ -315,7 +315,7 @@ TEST_P(PoolDiscardsOldest, OfTheLowestTierForTheNewest) {
   EXPECT_EQ(c.get().error().reason, Reason::evicted);
   EXPECT_EQ(pool.submit([] {}, {.priority = Priority::best_effort}).get().error().reason, Reason::queue_limit)
       << "nobody below it, and nobody beside it";
-  EXPECT_EQ(pool.submit([] {}, {.queue_timeout = 0s}).get().error().reason, Reason::timeout)
+  EXPECT_EQ(pool.submit([] {}, {.timeout = 0s}).get().error().reason, Reason::timeout)
       << "it would not wait, and takes nobody's place";
   const Snapshot s = pool.snapshot().gate;
   EXPECT_EQ(s.waiting, 3u);
@@ -456,7 +456,7 @@ TEST(Pool, EverySubmissionEndsInExactlyOneResult) {
       submitters.emplace_back([&, t] {
         for (int i = 0; i < each; ++i) {
           auto task = pool.submit([&] { ++ran; }, {.priority = static_cast<Priority>((i + t) % 3),
-                                                   .queue_timeout = std::chrono::microseconds(i % 50)});
+                                                   .timeout = std::chrono::microseconds(i % 50)});
           const auto result = i % 3 == 0 ? task.get_for(std::chrono::microseconds(i % 20)) : task.get();
           ++answers;
           if (result) ++values;

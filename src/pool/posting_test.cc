@@ -203,8 +203,8 @@ TEST(PoolInbox, WorkWithATimeLimitWaitsBesideWorkWithoutOne) {
   ManualClock clock;
   Busy busy{{.threads = 1, .max_queue = 8, .clock = &clock}};
   EXPECT_TRUE(busy.pool.post(busy.note(1)));
-  auto hurried = busy.pool.submit(busy.note(9), {.queue_timeout = std::chrono::milliseconds(5)});
-  auto patient = busy.pool.submit(busy.note(2), {.queue_timeout = std::chrono::seconds(5)});
+  auto hurried = busy.pool.submit(busy.note(9), {.timeout = std::chrono::milliseconds(5)});
+  auto patient = busy.pool.submit(busy.note(2), {.timeout = std::chrono::seconds(5)});
   EXPECT_TRUE(busy.pool.post(busy.note(3)));
   clock.advance(std::chrono::milliseconds(10));
   EXPECT_EQ(hurried.get().error().reason, Reason::timeout);

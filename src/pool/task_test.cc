@@ -138,7 +138,7 @@ TEST(Task, ThenIsCalledForWhatTimesOutIsEvictedOrShutDown) {
   const auto note = [](std::optional<Reason>& where) {
     return [&where](Task<int> task) { where = task.get().error().reason; };
   };
-  pool.submit([] { return 1; }, {.queue_timeout = 1ms}).then(note(late));
+  pool.submit([] { return 1; }, {.timeout = 1ms}).then(note(late));
   clock.advance(1ms);
   EXPECT_EQ(late, Reason::timeout);
   pool.submit([] { return 1; }, {.priority = Priority::best_effort}).then(note(evicted));
@@ -215,7 +215,7 @@ TEST(Task, AFallbackAnswersForWorkEvictedTimedOutOrCancelled) {
   const auto work = [] { return std::string("fresh"); };
   const auto why = [](const Rejection& r) { return std::string(to_string(r.reason)); };
   auto evicted = pool.submit_or(work, why, {.priority = Priority::best_effort});
-  auto late = pool.submit_or(work, why, {.queue_timeout = 1ms});
+  auto late = pool.submit_or(work, why, {.timeout = 1ms});
   EXPECT_EQ(evicted.get().value(), "evicted");
   clock.advance(1ms);
   EXPECT_EQ(late.get().value(), "timeout");

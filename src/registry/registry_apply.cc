@@ -32,7 +32,7 @@ std::vector<Group::NewShare> shares_of(const RegistryChange& change, std::string
 
 }  // namespace
 
-// Trials are made of the real thing: what can be made now, apart from the rest, can be made later.
+// A trial constructs a real bulkhead: if that succeeds now, on its own, it succeeds later.
 void Registry::Core::try_out(const RegistryChange& change) const {
   for (const auto& [type, defaults] : change.types) {
     check_name("type", type);
@@ -93,7 +93,7 @@ void Registry::Core::try_out(const RegistryChange& change) const {
       if (!after.contains(r.group)) missing("group", r.group, registry::keys(after));
       if (after.find(r.group)->second->find(name))
         invalid("bulkhead", name,
-                "group \"" + r.group + "\" still has a member of that name, removed but in somebody's hands");
+                "group \"" + r.group + "\" still has a removed member of that name that is in use");
       try_out(r, std::make_shared<Group>(
                      GroupOptions{.name = r.group, .total = totals.find(r.group)->second, .clock = &clock}));
     }

@@ -66,7 +66,7 @@ class Key {
 };
 
 // What a snapshot says of a bulkhead apart from its settings and numbers, which are several kilobytes.
-struct Told {
+struct NodeCopy {
   std::string name, type, group, tenants, tenant_id;
   Priority criticality{};
   std::shared_ptr<Bulkhead> bulkhead;
@@ -179,7 +179,7 @@ struct Registry::Core {
   // Looks at up to kBatch nodes of the set, and tells a snapshot that is being taken of those that go. Under the lock.
   registry::Retirement retire(TenantSet& set, TimePoint now, bool all, std::size_t most)
       BULKHEAD_REQUIRES(mutex);
-  static registry::Told told_of(const Node& node);  // under the lock
+  static registry::NodeCopy copy_of(const Node& node);  // under the lock
   std::shared_ptr<Bulkhead> make_overflow(const TenantSet& set) const;
   void insert_overflow(const std::shared_ptr<TenantSet>& set, std::shared_ptr<Bulkhead> bulkhead);
   Result<const Node*> find_tenant(std::string_view tenants, std::string_view id) noexcept;
@@ -213,7 +213,7 @@ struct Registry::Core {
   //    the walk has reached it is added to `missed`, so that no tenant is missing or counted twice.
   mutable std::uint64_t walks BULKHEAD_GUARDED_BY(mutex) =
       0;  // the number of the snapshot that is being taken, or was last
-  mutable std::vector<registry::Told>* missed BULKHEAD_GUARDED_BY(mutex) =
+  mutable std::vector<registry::NodeCopy>* missed BULKHEAD_GUARDED_BY(mutex) =
       nullptr;                                                 // null: none is being taken
   detail::StdMutex leaving_mutex;                              // nothing else is locked inside
   Node* leaving BULKHEAD_GUARDED_BY(leaving_mutex) = nullptr;  // removed, and not yet idle; linked by `older`

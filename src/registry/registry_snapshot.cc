@@ -28,7 +28,7 @@ void RegistrySnapshot::Sum::add(const Entry& entry) {
   if (entry.now.breaker) ++breakers[static_cast<std::size_t>(entry.now.breaker->state)];
 }
 
-registry::Told Registry::Core::told_of(const Node& node) {
+registry::NodeCopy Registry::Core::copy_of(const Node& node) {
   return {.name = node.name,
           .type = node.type,
           .group = node.group,
@@ -40,15 +40,15 @@ registry::Told Registry::Core::told_of(const Node& node) {
 
 namespace {
 
-RegistrySnapshot::Entry entry_of(registry::Told told) {
+RegistrySnapshot::Entry entry_of(registry::NodeCopy copy) {
   RegistrySnapshot::Entry entry;
-  entry.name = std::move(told.name);
-  entry.type = std::move(told.type);
-  entry.group = std::move(told.group);
-  entry.tenants = std::move(told.tenants);
-  entry.tenant_id = std::move(told.tenant_id);
-  entry.criticality = told.criticality;
-  entry.bulkhead = std::move(told.bulkhead);
+  entry.name = std::move(copy.name);
+  entry.type = std::move(copy.type);
+  entry.group = std::move(copy.group);
+  entry.tenants = std::move(copy.tenants);
+  entry.tenant_id = std::move(copy.tenant_id);
+  entry.criticality = copy.criticality;
+  entry.bulkhead = std::move(copy.bulkhead);
   entry.configured = entry.bulkhead->options();
   entry.now = entry.bulkhead->snapshot();
   return entry;
@@ -57,17 +57,17 @@ RegistrySnapshot::Entry entry_of(registry::Told told) {
 }  // namespace
 
 std::optional<RegistrySnapshot::Entry> Registry::look(std::string_view name) const {
-  std::optional<registry::Told> told;
+  std::optional<registry::NodeCopy> copy;
   {
     const detail::MutexLock lock(core_->mutex);
-    if (const Node* const node = core_->find(name)) told = Core::told_of(*node);
+    if (const Node* const node = core_->find(name)) copy = Core::copy_of(*node);
   }
   if (!core_->complete) {
-    if (!told) return std::nullopt;
-    return entry_of(*std::move(told));
+    if (!copy) return std::nullopt;
+    return entry_of(*std::move(copy));
   }
   RegistrySnapshot one;
-  if (told) one.bulkheads.push_back(entry_of(*std::move(told)));
+  if (copy) one.bulkheads.push_back(entry_of(*std::move(copy)));
   core_->complete(one);
   const RegistrySnapshot::Entry* const found = one.find(name);
   return found ? std::optional(*found) : std::nullopt;
@@ -87,9 +87,9 @@ RegistrySnapshot Registry::Core::snapshot(const SnapshotOptions& options) const 
   RegistrySnapshot s;
   s.taken = core.clock.now();
   s.revision = core.revision.load(std::memory_order_relaxed);
-  std::vector<registry::Told> listed, lost, to_add, batch;  // a large one would grow under the lock
+  std::vector<registry::NodeCopy> listed, lost, to_add, batch;  // a large one would grow under the lock
   struct Watch {  // tells retirements that a snapshot is being taken
-    Watch(const Core& its_core, std::vector<registry::Told>& to) : core(its_core) {
+    Watch(const Core& its_core, std::vector<registry::NodeCopy>& to) : core(its_core) {
       const detail::MutexLock lock(core.mutex);
       ++core.walks;
       core.missed = &to;
@@ -101,11 +101,11 @@ RegistrySnapshot Registry::Core::snapshot(const SnapshotOptions& options) const 
     const Core& core;
   };
   std::unordered_map<std::string, std::size_t> sets;  // those that are added up, in s.tenants
-  const auto add_up = [&](std::vector<registry::Told>& some) {
-    for (registry::Told& told : some) {
-      RegistrySnapshot::Tenants& tenants = s.tenants[sets.find(told.tenants)->second];
+  const auto add_up = [&](std::vector<registry::NodeCopy>& some) {
+    for (registry::NodeCopy& copy : some) {
+      RegistrySnapshot::Tenants& tenants = s.tenants[sets.find(copy.tenants)->second];
       if (!tenants.sum) tenants.sum = RegistrySnapshot::Sum{};
-      tenants.sum->add(entry_of(std::move(told)));
+      tenants.sum->add(entry_of(std::move(copy)));
     }
     some.clear();
   };
@@ -124,7 +124,7 @@ RegistrySnapshot Registry::Core::snapshot(const SnapshotOptions& options) const 
           if (!node.bulkhead) return;
           const bool summed = node.on_demand && sets.contains(node.tenants->name);
           if (summed && !options.add_up) return;
-          (summed ? to_add : batch).push_back(Core::told_of(node));
+          (summed ? to_add : batch).push_back(Core::copy_of(node));
         },
         [&] {
           add_up(to_add);
@@ -133,17 +133,17 @@ RegistrySnapshot Registry::Core::snapshot(const SnapshotOptions& options) const 
           batch.clear();
         });
   }
-  for (registry::Told& told : lost) {
-    const bool summed = sets.contains(told.tenants);
+  for (registry::NodeCopy& copy : lost) {
+    const bool summed = sets.contains(copy.tenants);
     if (summed && !options.add_up) continue;
-    (summed ? to_add : listed).push_back(std::move(told));
+    (summed ? to_add : listed).push_back(std::move(copy));
   }
   add_up(to_add);
   const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
   std::sort(listed.begin(), listed.end(), by_name);  // as such: an entry is several kilobytes
   std::sort(s.tenants.begin(), s.tenants.end(), by_name);
   s.bulkheads.reserve(listed.size());
-  for (registry::Told& told : listed) s.bulkheads.push_back(entry_of(std::move(told)));
+  for (registry::NodeCopy& copy : listed) s.bulkheads.push_back(entry_of(std::move(copy)));
 
   std::vector<std::shared_ptr<Group>> known;
   {

@@ -207,7 +207,7 @@ registry::Retirement Registry::Core::retire(TenantSet& set, TimePoint now, bool 
   if (!r.gone.empty()) changed();
   if (missed && set.walked == walks)
     for (const auto& node : r.gone)
-      if (node->walked != walks) missed->push_back(told_of(*node));
+      if (node->walked != walks) missed->push_back(copy_of(*node));
   return r;
 }
 

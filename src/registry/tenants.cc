@@ -174,7 +174,7 @@ void fold_state(BulkheadSnapshot& sum, const BulkheadSnapshot& one) {
   for (std::size_t i = 0; i < kPriorities; ++i)
     gate.waiting_by_priority[i] += one.gate.waiting_by_priority[i];
   gate.oldest_hold = std::max(gate.oldest_hold, one.gate.oldest_hold);
-  sum.beyond += one.beyond;
+  sum.over_limit += one.over_limit;
   sum.shadow |= one.shadow;
   sum.draining |= one.draining;
 }

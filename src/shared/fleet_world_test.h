@@ -66,7 +66,7 @@ class FleetWorld {
     std::unique_ptr<Lease> lease;
     std::uint64_t incarnation = 0;
     std::int64_t paused_until = 0, cut_until = 0;
-    Lease::Wish wish{};
+    Lease::Needs needs{};
     std::uint32_t line = 0;
     std::uint64_t seen = 0;
   };
@@ -113,12 +113,12 @@ class FleetWorld {
     }
     if (moves_limit_ && pick(100) == 0) lease.set_limit(static_cast<std::uint32_t>(6 + pick(5)));
     if (chance(10)) {
-      p.wish.need = static_cast<std::uint32_t>(pick(12));
-      p.wish.slack = static_cast<std::uint32_t>(pick(4));
+      p.needs.need = static_cast<std::uint32_t>(pick(12));
+      p.needs.slack = static_cast<std::uint32_t>(pick(4));
     }
-    p.wish.line = p.line;
-    p.wish.rejected = p.line > 0;
-    if (auto r = lease.next(p.wish, run_, ns())) send(i, *r);
+    p.needs.line = p.line;
+    p.needs.rejected = p.line > 0;
+    if (auto r = lease.next(p.needs, run_, ns())) send(i, *r);
   }
 
   std::int64_t delay() { return chance(8) ? 300 + pick(7700) : 1 + pick(30); }

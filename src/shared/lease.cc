@@ -67,18 +67,18 @@ std::uint32_t Lease::claim(std::int64_t now) noexcept {
   return units;
 }
 
-bool Lease::needs_sync(const Wish& wish, std::int64_t now) const noexcept {
+bool Lease::needs_sync(const Needs& needs, std::int64_t now) const noexcept {
   if (full_ || restated_ || hungry_ || !valid(now) || now < learning_until_) return true;
   if (o_.direct) return false;
-  return wish.rejected || wish.line > 0 || wish.need != told_need_ || wish.slack != told_slack_;
+  return needs.rejected || needs.line > 0 || needs.need != sent_need_ || needs.slack != sent_slack_;
 }
 
-// Its units are missing elsewhere, so it says so before its next heartbeat.
-bool Lease::needs_much_less(const Wish& wish) const noexcept {
-  return 2 * (std::uint64_t{wish.need} + wish.slack) < std::uint64_t{told_need_} + told_slack_;
+// Its units are missing elsewhere, so the request is sent before the next heartbeat.
+bool Lease::needs_much_less(const Needs& needs) const noexcept {
+  return 2 * (std::uint64_t{needs.need} + needs.slack) < std::uint64_t{sent_need_} + sent_slack_;
 }
 
-std::int64_t Lease::due(const Wish& wish) const noexcept {
+std::int64_t Lease::due(const Needs& needs) const noexcept {
   if (!sent_any_) return 0;
   if (outstanding_) return sent_at_ + o_.times.reply_timeout;
   if (restated_) return sent_at_;
@@ -88,9 +88,9 @@ std::int64_t Lease::due(const Wish& wish) const noexcept {
   const std::uint64_t w = word();
   const bool learning = sent_at_ < learning_until_;
   if (o_.direct) {
-    if (wish.line > 0 && !learning) sooner(std::max(sent_at_, full_until_));
-    if (wish.line == 0 && cap(w) > in_use(w)) sooner(sent_at_);
-  } else if (wish.rejected || wish.line > 0 || needs_much_less(wish)) {
+    if (needs.line > 0 && !learning) sooner(std::max(sent_at_, full_until_));
+    if (needs.line == 0 && cap(w) > in_use(w)) sooner(sent_at_);
+  } else if (needs.rejected || needs.line > 0 || needs_much_less(needs)) {
     sooner(sent_at_ + o_.times.min_sync);
   }
   return at;
@@ -113,37 +113,37 @@ StoreRequest Lease::request(StoreOp op, const std::string& run) {
   return r;
 }
 
-std::optional<StoreRequest> Lease::next(const Wish& wish, const std::string& run, std::int64_t now) {
-  if (now < due(wish)) return std::nullopt;
-  const bool sync = needs_sync(wish, now);
+std::optional<StoreRequest> Lease::next(const Needs& needs, const std::string& run, std::int64_t now) {
+  if (now < due(needs)) return std::nullopt;
+  const bool sync = needs_sync(needs, now);
   StoreRequest r = request(StoreOp::sync, run);
-  // C1: lowered first, told afterwards.
+  // C1: lowered first, sent afterwards.
   if (!valid(now)) {
     r.have = claim(now);
   } else {
-    if (o_.direct && wish.line == 0) drop_idle();
+    if (o_.direct && needs.line == 0) drop_idle();
     r.have = held();
   }
   // What is given back now is not used without a lease either.
   if (!o_.direct && o_.when_cut_off != WhenCutOff::local && r.have < static_cap_) static_cap_ = r.have;
   const std::uint32_t used = in_use();
-  r.need = std::min(local_cap(), o_.direct ? used + wish.line : wish.need);
-  r.slack = o_.direct ? 0 : std::min(local_cap() - r.need, wish.slack);
+  r.need = std::min(local_cap(), o_.direct ? used + needs.line : needs.need);
+  r.slack = o_.direct ? 0 : std::min(local_cap() - r.need, needs.slack);
   // Calls wait now: what the past needed is not enough. A heavy call needs all its units at once.
-  if (!o_.direct && (wish.line > 0 || wish.first > 1))
+  if (!o_.direct && (needs.line > 0 || needs.first > 1))
     r.need =
-        std::min(local_cap(), std::max(r.need, used + std::max(wish.first, std::min(wish.line, used + 1))));
+        std::min(local_cap(), std::max(r.need, used + std::max(needs.first, std::min(needs.line, used + 1))));
   if (!sync) {
     const std::uint32_t more =
-        o_.direct ? std::min(wish.line, local_cap() - std::min(local_cap(), r.have)) : 0;
+        o_.direct ? std::min(needs.line, local_cap() - std::min(local_cap(), r.have)) : 0;
     r.op = more > 0 ? StoreOp::borrow : r.have < granted_ ? StoreOp::give_back : StoreOp::renew;
     r.want = more;
   }
   sent_op_ = r.op;
   sent_have_ = r.have;
   sent_want_ = r.have + r.want;
-  told_need_ = o_.direct ? r.need : wish.need;
-  told_slack_ = wish.slack;
+  sent_need_ = o_.direct ? r.need : needs.need;
+  sent_slack_ = needs.slack;
   sent_at_ = now;
   sent_any_ = outstanding_ = true;
   restated_ = false;

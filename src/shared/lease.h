@@ -84,26 +84,26 @@ class Lease {
     const std::uint32_t above = in_use(w) < granted_ ? in_use(w) : granted_;
     return cap(w) > above ? cap(w) : above;
   }
-  struct Wish {
+  struct Needs {
     std::uint32_t need = 0, slack = 1;
     std::uint32_t line = 0;  // units that calls wait for
     std::uint32_t first =
         0;                  // of these, what the first call needs at once; or what a rejected call has needed
     bool rejected = false;  // a call has found too few units since the last request
   };
-  // When next() has to be called at the latest, if the wish stays as it is.
-  std::int64_t due(const Wish& wish) const noexcept;
+  // When next() has to be called at the latest, if the needs stay as they are.
+  std::int64_t due(const Needs& needs) const noexcept;
   // The request to send now, or none. The one before counts as lost if its reply has not come in time.
-  std::optional<StoreRequest> next(const Wish& wish, const std::string& run, std::int64_t now);
+  std::optional<StoreRequest> next(const Needs& needs, const std::string& run, std::int64_t now);
   // False: it is not the reply to the latest request, and changes nothing.
   bool on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t now) noexcept;
   void on_lost() noexcept { outstanding_ = false; }  // the latest request has no reply
   StoreRequest leave_request(const std::string& run);
-  // For all members; false: not a number that can be.
+  // For all members; false: out of range.
   bool set_limit(std::uint32_t limit) noexcept;
   // A number of a configuration or an operator, if its version is higher than the one in force.
   void adopt_limit(std::uint32_t limit, std::uint64_t version) noexcept;
-  // Goes on where the agent before left off, or shows what the agent has done.
+  // Continues where the previous agent stopped, or shows what the agent has done.
   void resume(const LeaseTerms& terms) noexcept;
   LeaseTerms terms() const noexcept;
   void identify();  // as the member that the host is
@@ -137,8 +137,8 @@ class Lease {
   void drop_idle() noexcept;  // the cap becomes what is in use, if that is less
   std::uint32_t safe_share() const noexcept;
   std::uint32_t claim(std::int64_t now) noexcept;
-  bool needs_sync(const Wish& wish, std::int64_t now) const noexcept;
-  bool needs_much_less(const Wish& wish) const noexcept;
+  bool needs_sync(const Needs& needs, std::int64_t now) const noexcept;
+  bool needs_much_less(const Needs& needs) const noexcept;
   StoreRequest request(StoreOp op, const std::string& run);
 
   HostLease* const host_;
@@ -154,7 +154,7 @@ class Lease {
   bool outstanding_ = false, full_ = true, hungry_ = false, restated_ = false;
   StoreOp sent_op_ = StoreOp::sync;
   std::uint32_t granted_ = 0;  // by the last reply
-  std::uint32_t sent_have_ = 0, sent_want_ = 0, told_need_ = 0, told_slack_ = 0;
+  std::uint32_t sent_have_ = 0, sent_want_ = 0, sent_need_ = 0, sent_slack_ = 0;
   std::int64_t sent_at_ = 0, synced_at_ = 0, renewed_at_ = 0, learning_until_ = 0, full_until_ = 0;
   bool sent_any_ = false;
   std::uint32_t members_ = 0, target_ = 0;

@@ -20,8 +20,8 @@ struct Member {
   Lease lease;
   std::int64_t now = 100 * kSecond;
 
-  StoreRequest ask(const Lease::Wish& wish = {}) {
-    auto r = lease.next(wish, "run", now);
+  StoreRequest ask(const Lease::Needs& needs = {}) {
+    auto r = lease.next(needs, "run", now);
     EXPECT_TRUE(r);
     return r ? *r : StoreRequest();
   }
@@ -178,7 +178,7 @@ TEST(Lease, DirectRemembersForAMomentThatTheLimitIsFull) {
 
 TEST(Lease, HeartbeatsRenewAndDemandSyncs) {
   Member m(WhenCutOff::closed);
-  const Lease::Wish same{.need = 2, .slack = 1};
+  const Lease::Needs same{.need = 2, .slack = 1};
   m.grant(m.ask(same).seq, 3);
   EXPECT_FALSE(m.lease.next(same, "run", m.now));
   m.now += kSecond;

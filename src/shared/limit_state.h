@@ -89,7 +89,7 @@ struct StoreReply {
   std::uint32_t granted = 0;
   std::uint32_t target = 0;   // the member's share; it should give back what it holds above this
   std::int64_t learning = 0;  // ms left; 0: not learning
-  std::uint32_t members = 0;  // in the table, this one included; 0: not told
+  std::uint32_t members = 0;  // in the table, this one included; 0: not reported
   std::uint32_t limit = 0;
   std::uint64_t limit_version = 0;
   bool hungry = false;  // a member got less than it needs, within the last ttl

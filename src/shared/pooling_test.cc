@@ -129,7 +129,7 @@ class PoolingModel {
     m.tick_at = at;
     push(at - now_, Kind::tick, i);
   }
-  Lease::Wish wish(const Member& m) const {
+  Lease::Needs needs(const Member& m) const {
     const auto units = m.demand.units(o_.limit);
     return {.need = units.need,
             .slack = units.slack,
@@ -138,7 +138,7 @@ class PoolingModel {
   }
   void reschedule(std::uint32_t i) {
     Member& m = members_[i];
-    std::int64_t at = m.lease->due(wish(m));
+    std::int64_t at = m.lease->due(needs(m));
     if (m.busy || m.lease->in_use() > 0 || m.demand.load() > 0.1)
       at = std::min(at, m.sampled_at + o_.sample_every);
     wake(i, std::max(at, now_ + 1));
@@ -213,7 +213,7 @@ class PoolingModel {
       m.sampled_at = now_;
       m.busy = false;
     }
-    if (auto request = m.lease->next(wish(m), "run", now_)) {
+    if (auto request = m.lease->next(needs(m), "run", now_)) {
       m.rejected = false;
       m.seq = request->seq;
       ++requests_;

@@ -108,7 +108,7 @@ TEST_F(PoolExhaustion, OfWorkWithLimitsAndAStopToken) {
   expect_nothing_lost(
       [&] {
         auto task = pool.submit([](std::stop_token) { return 1; },
-                                {.queue_timeout = 1s, .execution_timeout = 1s, .stop = stop->get_token()});
+                                {.timeout = 1s, .execution_timeout = 1s, .stop = stop->get_token()});
         static_cast<void>(task.get());
       },
       3);

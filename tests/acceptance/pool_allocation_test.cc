@@ -78,7 +78,7 @@ TEST(PoolAllocation, NoneByTimeLimitsRejectionsAndThoseWhoGiveUp) {
     std::atomic<bool> begun = false;
     auto running = pool.submit([&] { return begun = true, go.wait(false), 1; }, {.execution_timeout = 1h});
     until([&] { return begun.load(); });
-    auto late = pool.submit(Sized<64>(), {.queue_timeout = 1ms, .deadline = clock.now() + 1h});
+    auto late = pool.submit(Sized<64>(), {.timeout = 1ms, .deadline = clock.now() + 1h});
     auto cancelled = pool.submit(Sized<64>());
     auto full = pool.submit(Sized<64>());
     auto fallen_back = pool.submit_or(Sized<64>(), [](const Rejection&) { return 2; });

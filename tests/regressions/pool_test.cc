@@ -220,7 +220,7 @@ TEST(PoolPeerDefects, EveryWayToMissOneSTurnHasAReasonOfItsOwn) {
   auto cancelled = pool.submit([] {}, {.stop = source.get_token()});
   auto full = pool.submit([] {});
   source.request_stop();
-  auto late = pool.submit([] {}, {.queue_timeout = 1s});
+  auto late = pool.submit([] {}, {.timeout = 1s});
   clock.advance(1s);
   auto past = pool.submit([] {}, {.deadline = clock.now()});
   auto evicted = pool.submit([] {}, {.priority = Priority::best_effort});
@@ -341,8 +341,8 @@ TEST(PoolPeerCases, HystrixWorkThatTimedOutInTheQueueDoesNotRunLater) {
   Pool pool{{.threads = 1, .max_queue = 10, .clock = &clock}};
   auto running = pool.submit(stuck.work());
   std::atomic<bool> ran = false;
-  auto queued = pool.submit_or([&] { return ran = true, 2; }, [](const Rejection&) { return -2; },
-                               {.queue_timeout = 50ms});
+  auto queued =
+      pool.submit_or([&] { return ran = true, 2; }, [](const Rejection&) { return -2; }, {.timeout = 50ms});
   clock.advance(50ms);
   EXPECT_EQ(queued.get().value(), -2);
   stuck.let_go();

@@ -338,7 +338,7 @@ TEST_P(BulkheadStress, ModesChangeUnderTraffic) {
   while (b.gate().in_flight() != 0) std::this_thread::yield();
   const BulkheadSnapshot s = b.snapshot();
   EXPECT_EQ(s.gate.admitted, s.gate.released);
-  EXPECT_EQ(s.beyond, 0u);
+  EXPECT_EQ(s.over_limit, 0u);
   EXPECT_EQ(s.breaker->probes_in_flight, 0u);
   EXPECT_EQ(tally.inside, 0u);
 }

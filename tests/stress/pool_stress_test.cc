@@ -81,7 +81,7 @@ void submit_one(Pool& pool, Tally& tally, Dice& dice, std::uint32_t most) {
   auto once = std::make_shared<Once>();
   std::stop_source source;
   SubmitOptions options{.priority = static_cast<Priority>(dice.below(3)), .cost = dice.one_in(8) ? 2u : 1u};
-  if (dice.one_in(3)) options.queue_timeout = microseconds(dice.below(200));
+  if (dice.one_in(3)) options.timeout = microseconds(dice.below(200));
   if (dice.one_in(4)) options.execution_timeout = microseconds(1 + dice.below(50));
   if (dice.one_in(6)) options.deadline = steady_clock::now() + microseconds(dice.below(300));
   const bool stoppable = dice.one_in(4);

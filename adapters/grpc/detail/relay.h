@@ -52,7 +52,7 @@ class Relay : public Reactor {
  protected:
   ~Relay() override = default;
   virtual void bind() = 0;
-  // The reactor may finish while it is being bound. gRPC is told afterwards, so that OnDone() never meets bind().
+  // The reactor may finish while it is being bound. gRPC is called afterwards, so that OnDone() never runs during bind().
   void finish(::grpc::Status status, std::function<void(::grpc::Status)> with = {}) {
     status_ = std::move(status);
     with_ = std::move(with);
@@ -95,7 +95,7 @@ class Relay : public Reactor {
   OwnRpc rpc_;
   F method_;
   const bool at_once_;  // admitted without a wait
-  Entry entry_;
+  RpcEntry entry_;
   ::grpc::Status status_;
   std::function<void(::grpc::Status)> with_;  // how to finish; empty: Finish()
   // What the last of two does: "bound" and "cancelled", "bound" and "finished".

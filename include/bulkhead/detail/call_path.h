@@ -25,7 +25,7 @@ struct BulkheadCore;
 using ExceptionJudge = std::function<Opinion(const std::exception_ptr&)>;
 
 // Fires the stop_token of a running call: when its time is up, when its caller cancels it, or when the group that
-// lent its place wants it back.
+// lent its place calls it back.
 class CallLimit {
  public:
   CallLimit() noexcept = default;

@@ -100,7 +100,7 @@ class TaskState : public AsyncAcquire {
     return reinterpret_cast<Continuation*>((w & ~kFlags) >> 1);  // NOLINT(performance-no-int-to-ptr)
   }
 
-  struct Overrun;  // the alarm of the execution timeout
+  struct Overrun;  // the alarm of execution_timeout
 
   void on_decided() noexcept override;
   void execute() noexcept;  // on a worker, or on the submitting thread without a permit

@@ -228,10 +228,10 @@ class Turnstile {
   void rouse() const noexcept;
 
   // For a permit that changes what it holds; defined in src/gate/settling.h.
-  // Gives back `from` - `to` units, above 0. False: somebody may be waiting for them, call after_lower().
+  // Gives back `from` - `to` units, above 0. False: a call may be waiting for them, call after_lower().
   [[nodiscard]] bool lower(std::uint32_t from, std::uint32_t to, std::int64_t now) noexcept;
   void after_lower(std::int64_t now, Wakes& wakes) noexcept;
-  // Takes `units` more for a permit that holds `held`, if there is room and nobody of `tier` or above is in line.
+  // Takes `units` more for a permit that holds `held`, if there is room and no call of `tier` or above is in line.
   enum class Raise : std::uint8_t { done, no_room, behind };
   Raise raise(Priority tier, std::uint32_t held, std::uint32_t units, std::int64_t now) noexcept;
   void fill_empty() noexcept;  // a permit that held nothing has got units by another way than raise()
