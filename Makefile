@@ -12,8 +12,8 @@ build = @scripts/setup $2 && cmake --preset $1 >/dev/null && cmake --build --pre
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# In a terminal the shop runs until Ctrl-C, with its dashboard. Elsewhere, with DEMO_SECONDS=n or with ARGS, the story is
-# told once, with a table at the end.
+# In a terminal the shop runs until Ctrl-C, with its dashboard. Elsewhere, with DEMO_SECONDS=n or with ARGS, the demo runs
+# once and ends with a table.
 run: ## Build the program and run its demo, with a dashboard; DEMO_SECONDS=24 or ARGS="--json": once, and then a table
 	$(call build,release,build,--target bulkhead_app $(if $(findstring --gateway,$(ARGS)),bulkhead_nginx))
 	@if [ -t 0 ] && [ -t 1 ] && [ -z "$(DEMO_SECONDS)$(ARGS)" ]; then build/release/app/bulkhead demo --serve; \

@@ -20,13 +20,13 @@ struct Sample {
   double value = 0;
   double share = 0;  // of the machine the window should have had: 1 is undisturbed
   std::array<double, 2> extra{};
-  bool hung = false;  // somebody slept for ever and had to be woken from outside
+  bool hung = false;  // a thread slept for ever and had to be woken from outside
 };
 
 struct Series {
   std::vector<std::vector<Sample>> rounds;  // the windows that count
   unsigned clean = 0, taken = 0;
-  unsigned hung = 0;   // windows left out because somebody slept for ever
+  unsigned hung = 0;   // windows left out because a thread slept for ever
   bool noisy = false;  // too few were clean: what counts is the quietest half
 
   std::vector<double> medians() const;

@@ -53,7 +53,7 @@ struct World {
 
 void seen(const Bulkhead* bulkhead) { asm volatile("" : : "r"(bulkhead)); }
 
-// Either all want the same name, which is the worst for counts of references, or each thread another one.
+// Either all look up the same name, which is the worst case for reference counts, or each thread another one.
 template <class F>
 Part part(std::string_view name, std::shared_ptr<World> world, bool tenants, bool same, F find) {
   return {std::string(name), [=](std::uint64_t n) {

@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     }
   }
 
-  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // sleeping sections: as short as they say, for everybody
+  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // sleeping sections: as short as they say, for all designs
   const std::int64_t start = bench::now_ns();
   bench::Results results;
   for (const Workload& w : workloads) {

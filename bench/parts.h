@@ -15,7 +15,7 @@ struct Part {
 
 Part bare_pair();
 
-// Nothing if the settings do not want the table.
+// Nothing if the settings leave the table out.
 void add_parts(const Settings& settings, Results& results, Table table, const std::vector<Part>& parts);
 
 }  // namespace bench

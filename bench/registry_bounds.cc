@@ -2,7 +2,7 @@
 // tenant needs, how long the operation takes, and what it costs in memory.
 //
 //   bulkhead_registry_bounds            1 000 000 tenants (13 GB), 10 000 bulkheads
-//   bulkhead_registry_bounds 100000     so many tenants
+//   bulkhead_registry_bounds 100000     the number of tenants
 //   bulkhead_registry_bounds --quick    a hundredth of the bounds
 //
 // Prints one line for each operation. The longest hold is processor time, so that it does not count what other programs

@@ -112,7 +112,7 @@ void print(std::ostream& out, const Results& results) {
     }
   }
   if (hung)
-    out << "\nhung: in so many windows a thread slept for ever though there was room, and had to be woken "
+    out << "\nhung: windows in which a thread slept for ever though there was room, and had to be woken "
            "from outside; "
            "they are\nnot counted.\n";
   if (noisy)

@@ -1,4 +1,4 @@
-// What lending a thing costs beside a gate's admission: acquire and return, nothing done with it.
+// What lending a resource costs beside a gate's admission: acquire and return, without using it.
 #include <chrono>
 #include <memory>
 #include <string>

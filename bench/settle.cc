@@ -5,7 +5,7 @@
 //   bulkhead_settle_bench --quick    shows that it works, measures nothing
 //
 // Permits of 8 units are acquired in a batch; then each of them is grown, settled and released, one kind of step for the
-// whole batch at a time. Calls of the bulkheads are made in turn, a batch of each. Nobody waits. The figures are medians over the
+// whole batch at a time. Calls of the bulkheads are made in turn, a batch of each. No call waits. The figures are medians over the
 // batches.
 #include <algorithm>
 #include <cstdio>

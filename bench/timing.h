@@ -16,7 +16,7 @@ void nap(std::int64_t ns) noexcept;  // sleeps; the kernel adds its wake-up late
 
 std::int64_t thread_cpu_ns() noexcept;
 
-// The share of the machine that was ours or idle since construction: 1 means nobody else ran, neither
+// The share of the machine that was ours or idle since construction: 1 means nothing else ran, neither
 // another process nor, on a virtual machine, another guest. The kernel counts in ticks of 10 ms: use it for
 // 100 ms and more.
 class Quiet {

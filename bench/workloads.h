@@ -29,7 +29,7 @@ void hand_off(const Settings& settings, Results& results);  // from a release to
 void saturation(const Settings& settings, Results& results);   // more threads than permits
 void policies(const Settings& settings, Results& results);     // what breaker and rate limiter add
 void composition(const Settings& settings, Results& results);  // what each part of a Bulkhead adds
-void resource(const Settings& settings, Results& results);     // lending a thing beside admitting a call
+void resource(const Settings& settings, Results& results);     // lending a resource beside admitting a call
 void lookup(const Settings& settings, Results& results);       // a bulkhead by its name
 void memory(const Settings& settings, Results& results);       // bytes and allocations
 

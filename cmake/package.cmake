@@ -1,5 +1,5 @@
 # Debian packages, by `make package` or `cpack` in a build directory: libbulkhead-dev from the component bulkhead-dev, bulkhead from
-# bulkhead-app, libnginx-mod-http-bulkhead from bulkhead-nginx. packaging/debian/finish.cmake puts files where Debian wants them.
+# bulkhead-app, libnginx-mod-http-bulkhead from bulkhead-nginx. packaging/debian/finish.cmake puts files where Debian expects them.
 set(debian ${PROJECT_SOURCE_DIR}/packaging/debian)
 if(TARGET bulkhead_app)
   install(FILES ${debian}/bulkhead.service DESTINATION lib/systemd/system COMPONENT bulkhead-app)
@@ -10,7 +10,7 @@ endif()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME bulkhead)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
-# No public address yet: whoever publishes packages gives their own, and lintian is told so.
+# No public address yet: a publisher of packages gives its own. A lintian override says so.
 set(BULKHEAD_MAINTAINER "The Bulkhead developers <bulkhead@localhost.localdomain>" CACHE STRING "Maintainer of the Debian packages")
 set(CPACK_PACKAGE_CONTACT "${BULKHEAD_MAINTAINER}")
 set(CPACK_COMPONENTS_ALL bulkhead-dev)

@@ -31,7 +31,7 @@ function(bulkhead_room name)
   target_link_libraries(${room} PUBLIC Threads::Threads PRIVATE bulkhead_warnings)
   if(BUILD_SHARED_LIBS OR BULKHEAD_SHARED)
     set_target_properties(${room} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-    # Nobody replaces our functions by symbols of their own, so calls between them may be inlined as in the static library.
+    # No program replaces our functions by its own symbols, so calls between them may be inlined as in the static library.
     target_compile_options(${room} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   endif()
   target_sources(bulkhead PRIVATE $<TARGET_OBJECTS:${room}>)

@@ -122,7 +122,7 @@ def main():
             seconds = 3 if quick else 30
             alone, _ = processor(running, 0, seconds)
             streaming, rate = processor(running, VIEWERS, seconds)
-            rows.append(("processor, 200 bulkheads, nobody looks", f"{alone:.1f} % of one core"))
+            rows.append(("processor, 200 bulkheads, no viewer", f"{alone:.1f} % of one core"))
             rows.append((f"processor, 200 bulkheads, {VIEWERS} viewers of the stream", f"{streaming:.1f} % of one core"))
             rows.append(("for each viewer", f"{rate / 1000:.0f} KB/s"))
             rows.append(("memory then", f"{running.memory():.1f} MB"))

@@ -257,7 +257,7 @@ struct Shares {
   std::atomic<bool> stop{false};
 };
 
-// Four processes with three threads each want two units, for 200 us each.
+// Four processes with three threads each take two units, for 200 us each.
 void fairness(const std::shared_ptr<shm::Region>& region, std::chrono::milliseconds time) {
   auto* const shares = shared<Shares>();
   std::vector<pid_t> children;

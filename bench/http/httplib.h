@@ -1,4 +1,4 @@
-// httplib.h - the server of the storm on cpp-httplib, whose header is large and needed by nobody else.
+// httplib.h - the server of the storm on cpp-httplib, whose header is large and only needed here.
 #pragma once
 
 #include <cstdint>

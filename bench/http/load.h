@@ -15,7 +15,7 @@ struct Latency {
 // forgiven.
 Latency measure(std::uint16_t port, std::chrono::milliseconds time);
 
-// Asks for /slow on so many connections, again as soon as there is an answer, for ever; on a new one where the server
+// Asks for /slow on that number of connections, again after each answer, for ever; on a new one where the server
 // has ended the old. `rejected` counts the 503s.
 void flood(std::uint16_t port, int clients, std::atomic<std::uint64_t>& rejected);
 

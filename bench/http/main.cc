@@ -118,7 +118,7 @@ void throughput(int rounds) {
                 {"this server, bulkheads", Process([](const Tell& tell) { serve(true, {}, tell); })}};
   for (Row& row : rows) wrk(row.server, 1);
   for (int i = 0; i < rounds; ++i) {
-    for (int j = 0; j < 3; ++j) {  // another one first each time, so that nobody has the better place
+    for (int j = 0; j < 3; ++j) {  // another one first each time, so that none has the better place
       Row& row = rows[(i + j) % 3];
       const Speed speed = wrk(row.server, 1);
       row.rates.push_back(speed.per_second);

@@ -1,4 +1,4 @@
-// process.h - a part of a measurement in a process of its own, so that its processor time can be told from the others'.
+// process.h - a part of a measurement in a process of its own, so that its processor time can be measured alone.
 #pragma once
 
 #include <sys/types.h>
@@ -8,7 +8,7 @@
 
 namespace bulkhead::bench {
 
-double busy_seconds();     // of all processors, whoever used them, so far; with what the host took away
+double busy_seconds();     // of all processors and all processes so far, including what the host took away
 double own_cpu_seconds();  // of this process
 
 class Process {

@@ -23,7 +23,7 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int argc, char** argv) {
-  const unsigned cores = bench::cores();  // before anybody is pinned
+  const unsigned cores = bench::cores();  // before any thread is pinned
   bench::PoolSettings settings;
   std::string json = (std::filesystem::path(argv[0]).parent_path() / "pool-bench-results.json").string();
   for (int i = 1; i < argc; ++i) {

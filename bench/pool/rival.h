@@ -2,7 +2,7 @@
 //
 // A rival brings post(f), which has f run some time, and submit(f), which gives something to get() what f
 // returned from; has_workers says whether its threads outlive a task. One thread submits. It never has more than `window` tasks outstanding: at that many it sleeps until
-// half of them are done, whoever the rival is, so that unbounded queues are not measured by their memory.
+// half of them are done, for every rival, so that unbounded queues are not measured by their memory.
 #pragma once
 
 #include <atomic>

@@ -15,8 +15,9 @@ struct PoolSettings : Settings {
   Placement placement = Placement::free;
 };
 
-void pool_throughput(const PoolSettings& settings,
-                     Results& results);  // submit to complete: nobody waits, and results that are taken
+void pool_throughput(
+    const PoolSettings& settings,
+    Results& results);  // submit to complete: without waiting for it, and with results that are taken
 void pool_round_trip(const PoolSettings& settings, Results& results);  // submit and wait for the result
 void pool_memory(const Settings& settings, Results& results);          // bytes per task
 

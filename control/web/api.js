@@ -2,7 +2,7 @@
 
 const root = new URL('../v1/', import.meta.url);
 
-// Where storage is forbidden, things last as long as the page.
+// Where storage is forbidden, settings last as long as the page.
 function storage(which) {
   try { return window[which]; } catch { return {}; }
 }
@@ -15,7 +15,7 @@ export function setToken(value) {
   if (value) session[TOKEN] = value;
   else delete session[TOKEN];
 }
-// A token may come in the fragment of the address (#token=...), which is not sent to anybody; it does not stay there.
+// A token may come in the fragment of the address (#token=...), which is never sent to a server; it is removed from there.
 // Says whether one came.
 export function readToken() {
   const given = /^#token=(.+)$/.exec(location.hash);

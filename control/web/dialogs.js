@@ -82,7 +82,7 @@ export function askToken(why, onToken) {
   input.focus();
 }
 
-// What a reload would do, as the server plans it, before anybody does it.
+// What a reload would do, as the server plans it; nothing is changed yet.
 export async function askReload(file, may) {
   const plan = await get('config/diff');
   const lines = !plan ? ['The server does not tell.'] : plan.valid

@@ -8,7 +8,7 @@ import { usage } from './wire.js';
 
 const AXIS = 22, NOW = 62, FOLD = 20, SATURATED = 0.95;
 
-// `onPick(name, time)`: somebody wants to know. `closer(name, step)`: somebody points at it.
+// `onPick(name, time)`: a cell was chosen. `closer(name, step)`: the pointer or cursor is on it.
 export function makeHeatmap(root, onPick, closer) {
   let model, ink, cursor, mouse, spoken; // model: {history, bulkheads, order, now, shown, pinned}; cursor: {row, column}
   let order = [], stale = true, tall, label, plot, view, unfolded = false;

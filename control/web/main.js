@@ -119,7 +119,7 @@ function header({ instance, version, uptime, revision, config: { state, file, ov
   document.title = `${bulkheads.some((b) => b.health === 'bad') ? '● ' : ''}${instance} – Bulkhead`;
 }
 
-// What is wrong, since when, and what to do next: the first thing on the page.
+// What is wrong, since when, and what to do next: the top of the page.
 function verdict(said) {
   $('verdict').hidden = !said;
   if (!said) return;
@@ -211,7 +211,7 @@ function connection(next) {
   tick();
 }
 
-// A token that is not accepted must not hide what everybody may read: try without one, and ask only if that fails too.
+// A token that is not accepted must not hide what may be read without one: try without one, and ask only if that fails too.
 async function withoutToken(why) {
   if (!token()) return signIn(page.rejectedToken || why);
   setToken('');

@@ -1,4 +1,4 @@
-# CPack calls this for each generator run, after the files are staged and before the packages are made: what Debian wants elsewhere
+# CPack calls this for each generator run, after the files are staged and before the packages are made: what Debian expects elsewhere
 # than a plain installation has it.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB stages ${CPACK_TEMPORARY_DIRECTORY}/*)

@@ -1,5 +1,5 @@
-"""One word for each thing: the names and texts of the settings, the metrics, the REST interface, the command line, the manual page, the dashboard
-and the pages of docs/ keep to the table below."""
+"""One word for each thing: the names and texts of the settings, the metrics, the REST interface, the command line, the manual page, the dashboard,
+the headers and the pages of docs/ keep to the table below."""
 import html
 import json
 import pathlib
@@ -178,6 +178,43 @@ class Words(Case):
         self.assertGreater(len(spans), 80)
         wrong = [f"{page.relative_to(ROOT)}: {span}" for page, span in spans if span.split()[1] not in commands and not span.startswith(other)]
         self.assertEqual(wrong, [])
+        self.assertEqual(commands - {span.split()[1] for _, span in spans}, set(), "commands that no page names")
+
+    def test_the_headers_keep_to_the_table(self):
+        names, texts = set(), set()
+        for header in (*sorted((ROOT / "include/bulkhead").glob("*.h")), ROOT / "control/server.h", *sorted((ROOT / "adapters").glob("*/*.h"))):
+            if header.stem.endswith("_test"):
+                continue
+            for number, line in enumerate(header.read_text().splitlines(), 1):
+                code, _, comment = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line).partition("//")
+                # Of identifiers only the parts count: `limit` and `timeout` are good names of an argument.
+                names |= {("identifier", f"_{name}") for name in re.findall(r"\b[a-z]\w+\b", code)}
+                where = f"{header.relative_to(ROOT)}:{number}"
+                if not re.search("connection refused", comment):
+                    texts.add((where, re.sub(r"`[^`]*`", "", comment)))
+        self.check(names, texts, (1000, 1000))
+
+    def test_the_comments_of_the_sources_name_the_subject(self):
+        words = "|".join(pattern for thing, *_, pattern in TABLE if thing in ("said no", "a number", "a person"))
+        found, lines = [], 0
+        for room in ("src", "adapters", "control", "app", "bench", "examples"):
+            for file in sorted(f for ending in ("h", "cc", "js") for f in (ROOT / room).rglob(f"*.{ending}") if not f.stem.endswith("_test")):
+                for number, line in enumerate(file.read_text().splitlines(), 1):
+                    comment = line.partition("//")[2]
+                    lines += bool(comment)
+                    if re.search(words, comment, re.IGNORECASE) and not re.search("connection refused", comment, re.IGNORECASE):
+                        found.append(f"{file.relative_to(ROOT)}:{number}: {comment}")
+        self.assertGreater(lines, 3000)
+        self.assertEqual(found, [])
+
+    def test_the_alerts_and_boards_keep_to_the_table(self):
+        texts = set()
+        for file in sorted((ROOT / "ops").rglob("*")):
+            if file.suffix == ".json":
+                texts |= {(file.name, text) for text in re.findall(r'"(?:title|description|legendFormat)": "([^"]+)"', file.read_text())}
+            elif file.suffix == ".yml":
+                texts |= {(file.name, text) for text in re.findall(r"(?:summary|description): (.+)|# (.+)", file.read_text()) for text in text if text}
+        self.check({("board", "") for _ in texts}, texts, (0, 60))
 
     def test_every_page_says_for_whom_it_is(self):
         for page in self.pages():

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-type Try = Arc<dyn Fn(u32) + Send + Sync>; // so many times: in and out again, if there is room
+type Try = Arc<dyn Fn(u32) + Send + Sync>; // that number of times: in and out again, if there is room
 
 fn median(v: &[f64]) -> f64 {
     let mut s = v.to_vec();

@@ -18,7 +18,7 @@ public final class Main {
   interface Design {
     String name();
 
-    void tries(int n); // so many times: in and out again, if there is room
+    void tries(int n); // n times: in and out again, if there is room
 
     default void acquire() {}
 
@@ -130,7 +130,7 @@ public final class Main {
         workload, threads, permits, section, design, unit, median(rounds), Arrays.toString(rounds), more);
   }
 
-  /** Runs `body(thread)` on so many threads at once; the wall time in ns. */
+  /** Runs `body(thread)` on that number of threads at once; the wall time in ns. */
   static long together(int threads, LongFunction<Object> body) throws InterruptedException {
     final CountDownLatch ready = new CountDownLatch(threads);
     final List<Thread> all = new ArrayList<>();
