@@ -193,7 +193,7 @@ class Schema(unittest.TestCase):
     # The schema cannot say these: what must fit together, bounds of what has a unit, or what PyYAML has turned into something else.
     BEYOND = """adaptive_in_group all_reserved anchor_and_alias burst_for_years byte_order_mark capital_true control_without_door dip_too_high
         duplicate_bulkhead duplicate_quoted duplicate_setting duplicate_top endless_duration fairness_with_threads
-        floor_above_ceiling flow_hand_above_queues guarantees_too_many hexadecimal initial_outside listen_bad_port listen_everywhere listen_without_port
+        floor_above_ceiling flow_hand_above_queues guarantees_too_many hexadecimal holdback_order initial_outside listen_bad_port listen_everywhere listen_without_port
         max_below_guaranteed max_nothing merge_key min_threads_above name_no name_number name_octal no_failures_allowed octal off
         part_too_much pool_without_threads rate_missing rate_too_fast rate_too_slow share_without_group size_in_group
         socket_path_too_long tag threads_in_group three_times tls_without_listen too_long_duration too_many_threads
