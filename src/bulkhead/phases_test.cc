@@ -26,7 +26,13 @@ namespace {
 using namespace std::chrono_literals;
 using tests::until;
 
-enum class Kind : std::uint8_t { semaphore, threads, member };  // of a group
+enum class Kind : std::uint8_t {
+  semaphore,
+  threads,
+  member,          // of a group
+  budget,          // calls wait for units of a budget, not for a place
+  budget_threads,  // the same, on threads
+};
 enum class Phase : std::uint8_t {
   queued,
   granted,  // it has its place, and whoever waits for it has not been resumed
@@ -40,13 +46,14 @@ enum class End : std::uint8_t {
   owner_goes_first,  // the bulkhead is destroyed
   all_at_once,       // cancelled while the bulkhead is destroyed
 };
-constexpr Kind bulkheads[] = {Kind::semaphore, Kind::threads, Kind::member};
+constexpr Kind bulkheads[] = {Kind::semaphore, Kind::threads, Kind::member, Kind::budget,
+                              Kind::budget_threads};
 constexpr Phase phases[] = {Phase::queued, Phase::granted, Phase::running, Phase::finishing};
 constexpr End ends[] = {End::completes, End::abandoned, End::cancelled, End::owner_goes_first,
                         End::all_at_once};
 
 std::string name_of(Kind kind) {
-  constexpr const char* names[] = {"Semaphore", "Threads", "Member"};
+  constexpr const char* names[] = {"Semaphore", "Threads", "Member", "Budget", "BudgetThreads"};
   return names[static_cast<int>(kind)];
 }
 std::string name_of(Phase phase) {
@@ -64,8 +71,10 @@ struct Ask {
   std::stop_token stop;
   std::function<void()> body;
   std::atomic<int>& answers;
+  Costs costs{};
 
-  CallOptions<int> call() const { return {.stop = stop}; }
+  CallOptions<int> call() const { return {.stop = stop, .costs = costs}; }
+  AcquireOptions place() const { return {.stop = stop, .costs = costs}; }
   auto work() const {
     return [body = body] { return body(), 1; };
   }
@@ -101,23 +110,22 @@ Made execute(const Ask& a) {
   });
 }
 Made acquire(const Ask& a) {
-  return std::make_unique<Blocking>([a] { a.use(a.bulkhead.acquire({.stop = a.stop})); });
+  return std::make_unique<Blocking>([a] { a.use(a.bulkhead.acquire(a.place())); });
 }
 Made async_execute(const Ask& a) {
   a.bulkhead.async_execute(a.work(), a.call(), [&answers = a.answers](const Ended<int>&) { ++answers; });
   return std::make_unique<Operation>();
 }
 Made async_acquire(const Ask& a) {
-  a.bulkhead.async_acquire({.stop = a.stop}, [a](Result<Call> call) { a.use(std::move(call)); });
+  a.bulkhead.async_acquire(a.place(), [a](Result<Call> call) { a.use(std::move(call)); });
   return std::make_unique<Operation>();
 }
 Made begin_acquire(const Ask& a) {
   Call begun;
-  if (auto decided = a.bulkhead.begin_acquire({.stop = a.stop}, begun))
+  if (auto decided = a.bulkhead.begin_acquire(a.place(), begun))
     a.use(*std::move(decided));
   else
-    a.bulkhead.async_acquire(std::move(begun), {.stop = a.stop},
-                             [a](Result<Call> call) { a.use(std::move(call)); });
+    a.bulkhead.async_acquire(std::move(begun), a.place(), [a](Result<Call> call) { a.use(std::move(call)); });
   return std::make_unique<Operation>();
 }
 tests::Coroutine co_executes(Ask a) {
@@ -126,7 +134,7 @@ tests::Coroutine co_executes(Ask a) {
   ++a.answers;
 }
 tests::Coroutine co_acquires(Ask a) {
-  auto acquiring = a.bulkhead.co_acquire({.stop = a.stop});
+  auto acquiring = a.bulkhead.co_acquire(a.place());
   a.use(co_await acquiring);
 }
 Made co_execute(const Ask& a) { return std::make_unique<Suspended>(co_executes(a)); }
@@ -151,7 +159,9 @@ class BulkheadPhases : public testing::TestWithParam<std::tuple<Form, Kind, Phas
 
 TEST_P(BulkheadPhases, EveryOperationEndsOnceAndGivesEverythingBack) {
   const auto& [form, kind, phase, end] = GetParam();
-  const bool on_pool = form.pooled && kind == Kind::threads;
+  const bool threads = kind == Kind::threads || kind == Kind::budget_threads;
+  const bool on_pool = form.pooled && threads;
+  const Costs costs = kind >= Kind::budget ? Costs({"tokens", 2}) : Costs();
   // A coroutine that runs must not be destroyed. It runs again, on the pool's thread, when its outcome is counted.
   const bool suspended = form.suspends && (phase < Phase::running || (phase == Phase::running && on_pool));
 
@@ -165,11 +175,12 @@ TEST_P(BulkheadPhases, EveryOperationEndsOnceAndGivesEverythingBack) {
   };
   const bool holds_thread = on_pool && phase == Phase::granted;
   BulkheadOptions options{.name = "db",
-                          .isolation = kind == Kind::threads ? Isolation::threads : Isolation::semaphore,
-                          .max_concurrent = 1,
+                          .isolation = threads ? Isolation::threads : Isolation::semaphore,
+                          .max_concurrent = kind >= Kind::budget ? 4u : 1u,
                           .max_queue = 4,
                           .breaker = BreakerOptions{.half_open_calls = phase == Phase::finishing ? 1u : 4u},
                           .rate_limit = RateLimiterOptions{.rate = 1, .per = 1h, .burst = 100}};
+  if (kind >= Kind::budget) options.budgets = {{.name = "tokens", .max = 3}};
   if (kind == Kind::member) options.gate = &group.member("a");
   options.pool.on_thread_start = [&](std::size_t) {
     if (!holds_thread) return;
@@ -190,7 +201,7 @@ TEST_P(BulkheadPhases, EveryOperationEndsOnceAndGivesEverythingBack) {
                 [&, in_body = phase == Phase::running] {
                   if (in_body) stay();
                 },
-                answers};
+                answers, costs};
   Made operation;
   std::jthread destroyer, canceller, runner;
   const auto end_it = [&] {
@@ -217,19 +228,23 @@ TEST_P(BulkheadPhases, EveryOperationEndsOnceAndGivesEverythingBack) {
     end_it();
     start.release();
   } else {
-    auto holder = bulkhead->acquire();
+    auto holder = bulkhead->acquire({.costs = costs});
     ASSERT_TRUE(holder);
     // Behind this one the operation is granted its place while the handler still runs, and is told after it.
     std::optional<Call> first;
     const bool behind = phase == Phase::granted && !form.blocks;
     if (behind)
-      bulkhead->async_acquire({}, [&](Result<Call> call) {
+      bulkhead->async_acquire({.costs = costs}, [&](Result<Call> call) {
         first.emplace(*std::move(call));
         first->finish(Outcome::success);
         end_it();
       });
     operation = form.make(ask);
-    tests::until_waiting(bulkhead->gate(), behind ? 2 : 1);
+    until([&] {
+      const BulkheadSnapshot s = bulkhead->snapshot();
+      return s.gate.waiting + (s.budgets.empty() ? 0 : s.budgets[0].waiting) == (behind ? 2u : 1u);
+    });
+    bulkhead->drain(TimePoint::min());  // until they have come to rest, see until_waiting()
     if (phase == Phase::granted && form.blocks) {
       holder->finish(Outcome::success);
       end_it();  // while its thread wakes up
@@ -250,6 +265,11 @@ TEST_P(BulkheadPhases, EveryOperationEndsOnceAndGivesEverythingBack) {
     until([&] { return bulkhead->idle(); });
     EXPECT_EQ(bulkhead->snapshot().breaker->probes_in_flight, 0u);
     EXPECT_EQ(bulkhead->gate().in_flight(), 0u);
+    for (const BudgetSnapshot& budget : bulkhead->snapshot().budgets) {
+      EXPECT_EQ(budget.in_use, 0u);
+      EXPECT_EQ(budget.calls, 0u);
+      EXPECT_EQ(budget.waiting, 0u);
+    }
     bulkhead.reset();
   }
   operation.reset();
