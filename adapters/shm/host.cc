@@ -34,7 +34,7 @@ void Host::check(const Request& r) const {
   if (options_.region.empty() && !options_.shared)
     invalid(r.bulkhead,
             "scope = host needs a region of memory: give host.region, such as /run/shop/bulkhead");
-  if (r.max_concurrent > kUnits)
+  if (r.max_concurrent > kUnits && !r.weighed)
     invalid(r.bulkhead, "max_concurrent = " + std::to_string(r.max_concurrent) +
                             " is out of range for scope = host: give 1 to " + std::to_string(kUnits));
   if (r.bulkhead.empty() || r.bulkhead.size() > longest_name)

@@ -15,8 +15,8 @@
 //   next call that finds the limit full. No call ever waits for another process to do something, except to give its units back.
 // Not promised: that all processes state the same max_concurrent. The latest statement counts: a new process, a changed
 //   configuration, an override.
-// Limits: max_concurrent up to 4096, 32 bulkheads and 256 processes in one region. fairness is fifo; no groups, threads or
-//   tenants, and no adaptive limit.
+// Limits: max_concurrent up to 4096 (the max of a budget: any), 32 bulkheads and budgets and 256 processes in one region.
+//   fairness is fifo; no groups, threads or tenants, and no adaptive limit.
 // Cost: 32 ns for a call that need not wait, without a lock (docs/design/shm.md). While a call waits, one thread of its process looks every
 //   millisecond; without waiting calls nothing runs.
 #pragma once

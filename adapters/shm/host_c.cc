@@ -162,10 +162,10 @@ int bulkhead_host_resize(bulkhead_host* host, uint32_t max_concurrent) {
 void bulkhead_host_stat(bulkhead_host* host, bulkhead_host_stats* stats) {
   *stats = {};
   try {
-    const Snapshot s = host->of_this_process()->scoped.gate().snapshot();
+    shared::ScopedGate& scoped = host->of_this_process()->scoped;
+    const Snapshot s = scoped.gate().snapshot();
     stats->max_concurrent = s.max_concurrent;
-    for (std::uint32_t i = 0; i < std::min(host->limit->high.load(), shm::kUnits); ++i)
-      stats->in_flight += host->limit->permits[i].load() != 0;
+    stats->in_flight = scoped.host_in_use().value_or(0);
     stats->own_in_flight = s.in_flight;
     stats->own_waiting = s.waiting;
     stats->own_admitted = s.admitted;

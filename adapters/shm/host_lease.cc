@@ -71,7 +71,7 @@ void LeaseOfHost::identify(std::string& member, std::uint32_t& tie) noexcept {
   write_text(lease_.member, member);
 }
 
-std::uint32_t LeaseOfHost::cap() const noexcept { return Shape::of(limit_.shape.load()).limit; }
+std::uint32_t LeaseOfHost::cap() const noexcept { return seat_.limit(); }
 
 void LeaseOfHost::set_cap(std::uint32_t units) noexcept {
   const std::uint32_t before = cap();
@@ -79,9 +79,7 @@ void LeaseOfHost::set_cap(std::uint32_t units) noexcept {
   if (units > before) seat_.offer();
 }
 
-std::uint32_t LeaseOfHost::in_use_by_all() const noexcept {
-  return Table(limit_, token_).held(std::min(limit_.high.load(), kUnits));
-}
+std::uint32_t LeaseOfHost::in_use_by_all() const noexcept { return seat_.held_by_all(); }
 
 LeaseTerms LeaseOfHost::terms() const noexcept {
   return {.deadline = lease_.deadline.load(),
@@ -110,7 +108,7 @@ void LeaseOfHost::set_terms(const LeaseTerms& t) noexcept {
   lease_.renewed_at.store(t.renewed_at);
   lease_.learning_until.store(t.learning_until);
   lease_.direct.store(t.direct);
-  Region::reserve(limit_, t.static_cap);
+  if (!seat_.weighed()) Region::reserve(limit_, t.static_cap);
   lease_.static_cap.store(t.static_cap);
   lease_.static_until.store(t.static_until);
   lease_.deadline.store(t.deadline);

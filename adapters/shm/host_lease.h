@@ -32,7 +32,7 @@ class LeaseOfHost final : public HostLease {
   std::string problem() const override;
   void set_problem(const std::string& problem) noexcept override;
   void identify(std::string& member, std::uint32_t& tie) noexcept override;
-  std::uint32_t capacity() const noexcept override { return kUnits; }
+  std::uint32_t capacity() const noexcept override { return seat_.weighed() ? kMostWeighed : kUnits; }
   std::uint32_t cap() const noexcept override;
   void set_cap(std::uint32_t units) noexcept override;
   std::uint32_t in_use_by_all() const noexcept override;

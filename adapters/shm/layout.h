@@ -15,6 +15,9 @@
 //      is dead or stopped, others go on after Header::grace.
 //  T6  A limit that is a lease of a fleet has an agent: the process that holds the lock on byte kAgentBytes + index. Only the
 //      agent writes `lease` and the shape. Units are taken while the lease is valid, or within what it allows afterwards.
+//  T7  In a weighed limit, the word `slot` of `permits` is the generation of that slot and the units that its process holds. An
+//      admission adds its units to the word of its process, then adds up all words, and takes its units back if the sum is
+//      above the limit. T1 to T3 hold for these words: one owner each, one compare-exchange, freed by a sweep as a whole.
 #pragma once
 
 #include <atomic>
@@ -24,10 +27,11 @@
 namespace bulkhead::shm {
 
 inline constexpr std::uint64_t kMagic = 0x31444145484b4c42;  // "BLKHEAD1"
-inline constexpr std::uint32_t kLayout = 2;                  // another number: another library cannot use it
+inline constexpr std::uint32_t kLayout = 3;                  // another number: another library cannot use it
 inline constexpr std::uint32_t kSlots = 256;                 // processes at once
 inline constexpr std::uint32_t kLimits = 32;                 // names in one region
-inline constexpr std::uint32_t kUnits = 4096;                // units of one limit
+inline constexpr std::uint32_t kUnits = 4096;                // units of one limit that is not weighed
+inline constexpr std::uint32_t kMostWeighed = 268'435'455;   // of one that is
 inline constexpr std::uint32_t kNameWords = 17;              // 128 bytes and a zero
 // Lock bytes are slots 0 to 4095 in every layout, so that any version can detect whether a region is in use.
 inline constexpr std::uint32_t kLockBytes = 4096, kReplaceByte = 4096, kAgentBytes = 4097;
@@ -92,9 +96,12 @@ struct alignas(64) Limit {
   Cell<std::uint64_t> name[kNameWords];
 
   alignas(64) Cell<std::uint64_t> shape;  // limit, drain and a version, see Shape
-  Cell<std::uint32_t> high;               // the highest limit ever: no word from here on was ever taken
+  Cell<std::uint32_t> high;               // no word from here on was ever taken
   Cell<std::int64_t> swept_at;
   Cell<std::uint32_t> leased;  // 1: a lease of a fleet, else a limit of its own
+  Cell<std::uint32_t>
+      weighed;  // 1: see T7. Decided by the kind of the limit, so it is the same in all processes
+  Cell<std::uint32_t> most;  // the limit, if it is weighed: it has no shape
   alignas(64) Lease lease;
   alignas(64) Cell<std::uint64_t> waiting[kSlots / 64];  // bit per slot: its line may have calls
   alignas(64) Line lines[kSlots];
@@ -121,7 +128,7 @@ struct Shape {
   }
   constexpr bool draining() const noexcept { return drain > limit; }
 };
-static_assert(kUnits < 0xffff);
+static_assert(kUnits < 0xffff && kSlots <= kUnits);
 
 constexpr std::uint64_t token_of(std::uint32_t slot, std::uint32_t generation) noexcept {
   return std::uint64_t{slot + 1} << 32 | generation;

@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "counts.h"
 #include "layout.h"
 
 namespace bulkhead::shm {
@@ -408,6 +409,10 @@ void Region::release_slot(std::uint32_t slot) noexcept {
     if (limit.hash.load() == 0) continue;
     limit.lines[slot].head.store(0);
     limit.waiting[slot / 64].fetch_and(~(std::uint64_t{1} << slot % 64));
+    if (limit.weighed.load() != 0) {
+      limit.permits[slot].store(0);
+      continue;
+    }
     for (std::uint32_t i = 0; i < std::min(limit.high.load(), kUnits); ++i) {
       std::uint64_t word = limit.permits[i].load();
       if (word != 0 && slot_of(word) == slot) limit.permits[i].compare_exchange_strong(word, 0);
@@ -463,6 +468,7 @@ void Region::reserve(Limit& limit, std::uint32_t units) noexcept {
 }
 
 void Region::resize(Limit& limit, std::uint32_t units) noexcept {
+  if (limit.weighed.load() != 0) return limit.most.store(units);
   units = std::min(units, kUnits);
   reserve(limit, units);
   std::uint64_t word = limit.shape.load();
@@ -508,8 +514,16 @@ std::uint32_t Region::sweep(Limit& limit) noexcept {
     return state[slot] == is_dead;
   };
   std::uint32_t freed = 0;
+  const bool weighed = limit.weighed.load() != 0;
   for (std::uint32_t i = 0; i < std::min(limit.high.load(), kUnits); ++i) {
     std::uint64_t word = limit.permits[i].load();
+    if (weighed) {
+      const std::uint32_t units = Counts::units_of(word);
+      if (units != 0 && dead(i) && Counts::generation_of(word) == generations[i] &&
+          limit.permits[i].compare_exchange_strong(word, 0))
+        freed += units;
+      continue;
+    }
     if (word == 0) continue;
     const std::uint32_t slot = slot_of(word);
     if (slot >= kSlots) continue;

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "counts.h"
 #include "layout.h"
 #include "region.h"
 
@@ -43,14 +44,23 @@ class Look {
   }
 
   RegionReport::Limit limit(const Limit& l) const {
-    RegionReport::Limit out{.name = text_of(l.name), .max_concurrent = Shape::of(l.shape.load()).limit};
+    const bool weighed = l.weighed.load() != 0;
+    RegionReport::Limit out{.name = text_of(l.name),
+                            .max_concurrent = weighed ? l.most.load() : Shape::of(l.shape.load()).limit};
     if (l.leased.load() != 0) out.fleet_limit = l.lease.limit.load();
     std::map<std::uint64_t, std::pair<std::uint32_t, std::int64_t>> held;  // token -> units, the oldest time
     for (std::uint32_t i = 0; i < std::min(l.high.load(), kUnits); ++i) {
-      const std::uint64_t token = l.permits[i].load();
+      const std::uint64_t word = l.permits[i].load();
+      const std::int64_t since = l.since[i].load();
+      if (weighed) {
+        const std::uint32_t units = Counts::units_of(word);
+        out.in_flight += units;
+        if (units != 0) held.try_emplace(token_of(i, Counts::generation_of(word)), units, since);
+        continue;
+      }
+      const std::uint64_t token = word;
       if (token == 0 || slot_of(token) >= kSlots) continue;
       ++out.in_flight;
-      const std::int64_t since = l.since[i].load();
       auto& [units, oldest] = held.try_emplace(token, 0, since).first->second;
       ++units;
       oldest = std::min(oldest, since);

@@ -24,6 +24,12 @@ struct LastUnit {
 };
 constinit thread_local LastUnit last_unit;
 
+// Before the first unit is taken. A program of another language may join a limit that others have made weighed.
+bool weigh(Limit& limit, bool asked) noexcept {
+  if (asked) limit.weighed.store(1);
+  return limit.weighed.load() != 0;
+}
+
 }  // namespace
 
 Seat::Seat(std::shared_ptr<Region> region, Limit& limit, const UnitSources::Request& request, UnitUser& user,
@@ -31,6 +37,7 @@ Seat::Seat(std::shared_ptr<Region> region, Limit& limit, const UnitSources::Requ
     : region_(std::move(region)),
       limit_(limit),
       user_(user),
+      weighed_(weigh(limit, request.weighed)),
       critical_reserve_(request.critical_reserve),
       token_(region_->token()),
       on_call_(std::move(on_call)) {
@@ -44,7 +51,11 @@ Seat::~Seat() {
   stop_leading();
   leave_line();
   // What a child of a fork holds beyond its own calls, see without_inherited().
-  if (token_.load() == region_->token() && token_.load() != 0) table().give_back_everything();
+  if (token_.load() != region_->token() || token_.load() == 0) return;
+  if (weighed_)
+    counts().give_back_everything();
+  else
+    table().give_back_everything();
 }
 
 void Seat::mute() noexcept {
@@ -65,6 +76,8 @@ inline bool Seat::registered() noexcept {
     in_line_.store(false);
     token_.store(token);
   }
+  if (token != 0 && weighed_ && slot_of(token) >= limit_.high.load(std::memory_order_relaxed)) [[unlikely]]
+    Region::reserve(limit_, slot_of(token) + 1);
   return token != 0;
 }
 
@@ -79,6 +92,7 @@ bool Seat::take(const Head& head) noexcept {
 
 bool Seat::grab(std::uint32_t cost, std::uint32_t reserve) noexcept {
   if (on_call_) return grab_of_lease(cost);
+  if (weighed_) return counts().take(cost, reserve, coarse_now_ns());
   Table units = table();
   if (cost == 1) {
     const std::uint32_t unit = units.take(reserve);
@@ -96,6 +110,16 @@ bool Seat::grab(std::uint32_t cost, std::uint32_t reserve) noexcept {
 bool Seat::grab_of_lease(std::uint32_t cost) noexcept {
   const Lease& lease = limit_.lease;
   const std::int64_t until = lease.deadline.load(), now = boot_now_ns();
+  if (weighed_) {
+    Counts units = counts();
+    if (now < until) return units.take(cost, 0, coarse_now_ns());
+    if (now >= lease.static_until.load() ||
+        !units.take_within(cost, lease.static_cap.load(), coarse_now_ns()))
+      return false;
+    if (lease.deadline.load() == until) return true;
+    units.give_back(cost);  // as below
+    return false;
+  }
   Table units = table();
   if (now < until) {
     if (cost == 1) {
@@ -123,6 +147,10 @@ void Seat::give_back(std::uint32_t units) noexcept {
   if (!registered()) return;
   if (inherited_.load(std::memory_order_relaxed) != 0) [[unlikely]]
     units = without_inherited(units);
+  if (weighed_) {
+    counts().give_back(units);
+    return offer();
+  }
   Table own = table();
   own.give_back_any(units);
   last_unit = {&limit_, own.hint()};
@@ -138,11 +166,17 @@ std::uint32_t Seat::without_inherited(std::uint32_t units) noexcept {
   return units - std::min(inherited, units);
 }
 
-std::uint32_t Seat::in_use() const noexcept { return table().held_by_owner(); }
+std::uint32_t Seat::in_use() const noexcept {
+  return weighed_ ? counts().held_by_owner() : table().held_by_owner();
+}
 
-std::optional<std::uint32_t> Seat::host_in_use() const noexcept {
+std::uint32_t Seat::held_by_all() const noexcept {
+  // A sum of several instants may be more than a word has.
+  if (weighed_) return static_cast<std::uint32_t>(std::min<std::uint64_t>(Counts::held(limit_), UINT32_MAX));
   return table().held(std::min(limit_.high.load(), kUnits));
 }
+
+std::optional<std::uint32_t> Seat::host_in_use() const noexcept { return held_by_all(); }
 
 // False: a process with an older call waits and goes first. If units are free, its bell is rung; until it has looked, or
 // the grace of the region is over, it keeps its turn.
@@ -171,7 +205,8 @@ bool Seat::may_go_first(std::uint64_t key) noexcept {
 
 bool Seat::any_free() const noexcept {
   if (on_call_ && boot_now_ns() >= limit_.lease.deadline.load())
-    return table().held(std::min(limit_.high.load(), kUnits)) < limit_.lease.static_cap.load();
+    return held_by_all() < limit_.lease.static_cap.load();
+  if (weighed_) return held_by_all() < limit_.most.load();
   const std::uint32_t limit = std::min(Shape::of(limit_.shape.load()).limit, kUnits);
   return table().held(limit) < limit;
 }
@@ -207,11 +242,12 @@ void Seat::leave_line() noexcept {
 }
 
 std::uint32_t Seat::limit() const noexcept {
+  if (weighed_) return limit_.most.load(std::memory_order_relaxed);
   return Shape::of(limit_.shape.load(std::memory_order_relaxed)).limit;
 }
 
 bool Seat::resize(std::uint32_t limit) noexcept {
-  if (limit > kUnits) return false;
+  if (limit > kUnits && !weighed_) return false;
   Region::resize(limit_, limit);
   if (registered()) offer();
   return true;

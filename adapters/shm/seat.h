@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "bulkhead/scope.h"
+#include "counts.h"
 #include "region.h"
 #include "table.h"
 
@@ -40,6 +41,8 @@ class Seat final : public UnitSource, Region::Client {
   void stop_leading() noexcept;
   void call_agent() noexcept;
   void offer() noexcept;  // units may be free: rings the process whose call is first
+  bool weighed() const noexcept { return weighed_; }
+  std::uint32_t held_by_all() const noexcept;
 
  private:
   bool waits() const noexcept override { return in_line_.load() || called(); }
@@ -49,6 +52,7 @@ class Seat final : public UnitSource, Region::Client {
   void after_fork(bool in_child) noexcept override;
 
   Table table() const noexcept;
+  Counts counts() const noexcept { return {limit_, token_.load(std::memory_order_relaxed)}; }
   bool registered() noexcept;
   bool grab(std::uint32_t cost, std::uint32_t reserve) noexcept;
   bool grab_of_lease(std::uint32_t cost) noexcept;
@@ -61,6 +65,7 @@ class Seat final : public UnitSource, Region::Client {
   const std::shared_ptr<Region> region_;
   Limit& limit_;
   UnitUser& user_;
+  const bool weighed_;  // see T7 in layout.h
   const double critical_reserve_;
   std::atomic<std::uint64_t> token_;         // of this process
   std::atomic<std::uint32_t> inherited_{0};  // after a fork: units in flight that the parent holds

@@ -18,7 +18,7 @@ const char* company(std::string_view path) {
     return "isolation: threads, max_concurrent: 65536, ";
   if (path.find(".budgets.") != path.npos) {
     if (path.ends_with(".max")) return "";
-    return path.ends_with(".scope") ? "max: 4096, " : "max: 268435455, ";
+    return path.ends_with(".scope") ? "max: 200000, " : "max: 268435455, ";
   }
   if (path.ends_with(".guaranteed") || path.ends_with(".max")) return "group: orders-db, ";
   if (path.ends_with(".flow_hand") || path.ends_with(".flow_seed")) return "flow_queues: 64, ";

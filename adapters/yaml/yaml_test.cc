@@ -254,7 +254,7 @@ TEST(Yaml, MistakesInBudgetsAreNamed) {
       {"a-name-of-twenty-four-let: {max: 5}", "is not the name of a budget"},
       {"a: {max: 1}, b: {max: 1}, c: {max: 1}, d: {max: 1}, e: {max: 1}", "model.budgets: has 5 entries"},
       {"tokens: {max: 5, scope: host}", "budgets.tokens.scope: host needs a region of memory"},
-      {"tokens: {max: 5000, scope: host}", "budgets.tokens.max: 5000 is too many for scope: host"}};
+      {"tokens: {max: 16777216, scope: fleet}", "budgets.tokens.max: 16777216 is too many for scope: fleet"}};
   for (const auto& [budgets, says] : cases)
     EXPECT_NE(problems(budgets).find(says), std::string::npos) << problems(budgets);
 }

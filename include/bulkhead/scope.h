@@ -98,6 +98,7 @@ class UnitSources {
     std::uint32_t max_concurrent = 1;
     double critical_reserve = 0;
     std::uint32_t max_queue = 0;
+    bool weighed = false;  // calls cost many units each: a budget
   };
   // std::invalid_argument if the scope is not available or a number is out of range. The user outlives the source.
   virtual std::unique_ptr<UnitSource> open(const Request& request, UnitUser& user) = 0;

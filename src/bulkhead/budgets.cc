@@ -46,7 +46,7 @@ Budget::Budget(const BudgetOptions& o, const GateOptions& line, UnitSources* sou
   if (scope == Scope::process)
     gate = &own.emplace(gate_of(o, line));
   else
-    gate = &scoped.emplace(gate_of(o, line), scope, *sources).gate();
+    gate = &scoped.emplace(gate_of(o, line), scope, *sources, true).gate();
 }
 
 std::uint32_t Budget::most_per_call() const noexcept {
@@ -113,7 +113,7 @@ void Budgets::check(std::string_view bulkhead, const std::vector<BudgetOptions>&
               base::join({"scope = ", to_string(o.scope),
                           " is not available here: give RegistryOptions::sources or "
                           "BulkheadOptions::sources, such as a shm::Host"}));
-    shared::ScopedGate::check(gate, o.scope, *sources);
+    shared::ScopedGate::check(gate, o.scope, *sources, true);
   }
 }
 

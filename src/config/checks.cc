@@ -100,7 +100,6 @@ void check_budgets(const Config& config, const BulkheadOptions& o, const std::st
                       "give at most max, or 0 for max");
     if (b.scope == Scope::process) continue;
     const bool fleet = b.scope == Scope::fleet;
-    const std::uint32_t most = fleet ? 16'777'215 : 4096;  // as in check_scope()
     const std::string scope = join({"scope: ", to_string(b.scope)});
     if (!fleet && (!config.host || config.host->region.empty()))
       checks.complain(at + ".scope", "host needs a region of memory",
@@ -114,10 +113,10 @@ void check_budgets(const Config& config, const BulkheadOptions& o, const std::st
     if (fleet && o.critical_reserve > 0)
       checks.complain(path + ".critical_reserve", join({"does not go with ", scope, " of a budget"}),
                       "remove it: units are spread over processes");
-    if (b.max > most)
+    if (constexpr std::uint32_t kMost = 16'777'215; fleet && b.max > kMost)  // as in check_scope()
       checks.complain(
           at + ".max", join({std::to_string(b.max), " is too many for ", scope}),
-          join({"give 1 to ", std::to_string(most), ": count in larger units, such as thousands"}));
+          join({"give 1 to ", std::to_string(kMost), ": count in larger units, such as thousands"}));
   }
 }
 

@@ -22,12 +22,13 @@ UnitSources& SourcesByScope::of(const Request& request) const {
 namespace bulkhead::shared {
 namespace {
 
-UnitSources::Request request(const GateOptions& o, Scope scope) {
+UnitSources::Request request(const GateOptions& o, Scope scope, bool weighed) {
   return {.scope = scope,
           .bulkhead = o.name,
           .max_concurrent = o.max_concurrent,
           .critical_reserve = o.critical_reserve,
-          .max_queue = o.max_queue};
+          .max_queue = o.max_queue,
+          .weighed = weighed};
 }
 
 void check_fairness(const GateOptions& o, Scope scope) {
@@ -39,8 +40,8 @@ void check_fairness(const GateOptions& o, Scope scope) {
 }  // namespace
 
 // The critical reserve is a share of all units, so the source keeps it, and not this gate.
-ScopedGate::ScopedGate(GateOptions o, Scope scope, UnitSources& sources)
-    : source_((check_fairness(o, scope), sources.open(request(o, scope), *this))),
+ScopedGate::ScopedGate(GateOptions o, Scope scope, UnitSources& sources, bool weighed)
+    : source_((check_fairness(o, scope), sources.open(request(o, scope, weighed), *this))),
       gate_(std::move(o), {this, 0, 0, source_->limit(), source_.get()}) {
   ceiling_ = source_->limit();
   whole_.store(true, std::memory_order_release);
@@ -53,9 +54,9 @@ ScopedGate::~ScopedGate() {
   source_->mute();
 }
 
-void ScopedGate::check(const GateOptions& o, Scope scope, const UnitSources& sources) {
+void ScopedGate::check(const GateOptions& o, Scope scope, const UnitSources& sources, bool weighed) {
   check_fairness(o, scope);
-  sources.check(request(o, scope));
+  sources.check(request(o, scope, weighed));
 }
 
 // A line is in the way of `w`. It may go first if all calls in line are of a lower priority.

@@ -24,13 +24,15 @@ namespace bulkhead::shared {
 
 class ScopedGate final : detail::Backing, UnitUser {
  public:
-  ScopedGate(GateOptions options, Scope scope, UnitSources& sources);  // std::invalid_argument
+  // weighed: see UnitSources::Request. std::invalid_argument
+  ScopedGate(GateOptions options, Scope scope, UnitSources& sources, bool weighed = false);
   ~ScopedGate();
   ScopedGate(const ScopedGate&) = delete;
   ScopedGate& operator=(const ScopedGate&) = delete;
 
   // Throws what the constructor would because of these options, and changes nothing.
-  static void check(const GateOptions& options, Scope scope, const UnitSources& sources);
+  static void check(const GateOptions& options, Scope scope, const UnitSources& sources,
+                    bool weighed = false);
 
   Gate& gate() noexcept { return gate_; }
   bool describe(FleetSnapshot& now) const { return source_->describe(now); }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -238,6 +239,56 @@ TEST_P(HostMember, AHostThatIsCutOffAdmitsItsSafeShare) {
   EXPECT_EQ(ask(b, 't'), 'n');
   server_.signal(SIGCONT);
   for (auto* p : {&a, &b, &c}) EXPECT_TRUE(leased(*p));
+}
+
+// Units of a budget are counted: a host may hold more of them than its region has words.
+TEST_P(HostMember, TheProcessesOfAHostShareALeaseOfABudget) {
+  constexpr std::uint32_t kTokens = 200'000, kMost = 32'000;
+  constexpr std::size_t kProcesses = 3;
+  std::vector<std::unique_ptr<Process>> all;
+  for (std::size_t i = 0; i < kProcesses; ++i)
+    all.push_back(std::make_unique<Process>([&, i](Pipe& pipe) {
+      shm::Host host({.region = dir_ / (i < 2 ? "one" : "two")});
+      Fleet fleet({.store = server_.url(), .lease = 3s, .mode = GetParam()}, {}, &host);
+      Bulkhead model(
+          {.name = "model",
+           .max_concurrent = 64,
+           .max_queue = 50,
+           .budgets = {{.name = "tokens", .max = kTokens, .per_call_max = kMost, .scope = Scope::fleet}},
+           .sources = &fleet});
+      std::vector<std::thread> threads;
+      for (unsigned t = 0; t < 4; ++t)
+        threads.emplace_back([&, t] {
+          std::minstd_rand random(static_cast<unsigned>(4 * i) + t + 1);
+          while (!oracle_->stop) {
+            const auto cost = static_cast<std::uint32_t>(kMost - random() % (kMost / 2));
+            auto call = model.acquire({.timeout = 100ms, .costs = {{"tokens", cost}}});
+            if (!call) continue;
+            const int now = oracle_->inside += static_cast<int>(cost);
+            for (int seen = oracle_->most; seen < now && !oracle_->most.compare_exchange_weak(seen, now);) {
+            }
+            std::this_thread::sleep_for(2ms);
+            oracle_->inside -= static_cast<int>(cost - cost / 2);  // before the units are back
+            call->settle("tokens", cost / 2);
+            std::this_thread::sleep_for(1ms);
+            oracle_->inside -= static_cast<int>(cost / 2);
+            call->finish(Outcome::success);
+            ++oracle_->calls[i];
+          }
+        });
+      for (auto& t : threads) t.join();
+      pipe.tell();
+    }));
+  EXPECT_TRUE(until([&] {
+    bool all_had_some = true;
+    for (std::size_t i = 0; i < kProcesses; ++i) all_had_some = all_had_some && oracle_->calls[i] >= 30;
+    return all_had_some;
+  }));
+  EXPECT_EQ(server_.call({"HLEN", "{bulkhead}:/model/tokens:m"}).integer, 2) << "two hosts";
+  oracle_->stop = true;
+  for (auto& p : all) EXPECT_EQ(p->wait_told(), 'y');
+  EXPECT_LE(oracle_->most, static_cast<int>(kTokens));
+  EXPECT_EQ(oracle_->inside, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fleet, HostMember, testing::Values(FleetMode::block, FleetMode::direct),
