@@ -1,6 +1,6 @@
 // fault.h - latency and errors in front of a bulkhead's calls, to rehearse an incident in a running process.
 //
-//   payments.inject({.latency = 2s, .error = 0.1, .until = clock.now() + 1min});   // every call 2 s later, one in ten fails
+//   payments.inject({.latency = 2s, .error = 0.1, .until = now() + 1min});   // every call 2 s later, one in ten fails
 //   payments.end_fault();
 //
 // A call gets its place, waits for `latency` with it, and then runs or fails: bulkhead, breaker, limiter and callers see a

@@ -1,8 +1,8 @@
 // holdback.h - as saturation nears, lower priorities lose admission gradually, before higher ones are hurt.
 //
 //   bulkhead::Bulkhead db{{.name = "db", .max_concurrent = 100, .holdback = bulkhead::HoldbackOptions{}}};
-//   db.execute(refresh_cache, {.priority = bulkhead::Priority::best_effort});  // rejected first, from 80 % on
-//   db.execute(place_order, {.priority = bulkhead::Priority::critical});       // never held back
+//   auto cached = db.execute(refresh_cache, {.priority = bulkhead::Priority::best_effort});  // rejected first, from 80 % on
+//   auto placed = db.execute(place_order, {.priority = bulkhead::Priority::critical});       // never held back
 //
 // Saturation is the number of calls in flight and in line over the room for them (max_concurrent + max_queue). Up to
 // best_effort_from every call is admitted. From there to normal_from a growing share of the best_effort calls is rejected with
@@ -12,7 +12,7 @@
 // Other gauges can raise the saturation: the age of the line, the pressure of the host (/proc/pressure), and a function of
 // your own, such as the lag of an event loop. The highest of them counts:
 //
-//   .holdback = bulkhead::HoldbackOptions{.max_queue_age = 200ms, .max_cpu_pressure = 0.4, .gauge = [&] { return lag(); }}
+//   bulkhead::HoldbackOptions holdback{.max_queue_age = 200ms, .max_cpu_pressure = 0.4, .gauge = [] { return loop_lag(); }};
 //
 // Headroom: when a critical call finds hardly a free place (2 % of the room, at least one), the thresholds of the others move down for a while. So
 // critical calls lose hardly more than if they were alone, also where they have no line to wait in.
