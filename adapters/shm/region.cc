@@ -132,7 +132,7 @@ std::string temporary_name(const std::string& path) {
   return path + "." + std::to_string(getpid()) + "." + std::to_string(now_ns()) + ".tmp";
 }
 
-// A whole region under a name that only this call knows.
+// Creates a whole region under a name of this call, so that no other process opens it half made.
 Fd make_file(const std::string& path, const std::string& temporary) {
   Fd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0660));
   if (!fd) failed(path, "cannot create it (does its directory exist, and may this user write there?)");

@@ -134,7 +134,7 @@ class Process {
   const RunOptions& options_;
   Report& report_;
   shm::Host host_{{}};
-  // What the thread of the fleet says, until this one reports it.
+  // Messages of the fleet's thread, until this one reports them.
   std::mutex news_mutex_;
   std::vector<std::string> news_;
   redis::Fleet fleet_{{},

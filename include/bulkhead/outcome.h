@@ -14,7 +14,7 @@ enum class Outcome : std::uint8_t {
   success,
   failure,  // the dependency failed, however fast
   timeout,  // a failure: the call took longer than its execution_timeout
-  ignored,  // says nothing about the dependency: cancelled, rejected by us, the caller's own mistake
+  ignored,  // says nothing about the dependency: cancelled, rejected by a bulkhead, the caller's own mistake
 };
 
 constexpr bool is_failure(Outcome outcome) noexcept {

@@ -178,7 +178,7 @@ class Pool {
   auto launch(F fn, Fallback fallback, const SubmitOptions& options) {
     auto* state = make<Fallback>(fn, fallback, options);
     Task<typename std::remove_pointer_t<decltype(state)>::Returned> task(state);
-    (void)start(*state, options);  // NOLINT(bugprone-unused-return-value): the task knows as well
+    (void)start(*state, options);  // NOLINT(bugprone-unused-return-value): the task has the result, too
     return task;
   }
 

@@ -126,7 +126,7 @@ void Budgets::check_change(std::string_view bulkhead, const std::vector<BudgetOp
       invalid(bulkhead, o.name,
               "is the 17th name of a budget of this bulkhead: restart, or use an earlier name");
     if (budget && budget->scope != o.scope)
-      invalid(bulkhead, o.name, "scope cannot be changed on a living bulkhead: make a new one");
+      invalid(bulkhead, o.name, "scope cannot change while the bulkhead exists: make a new one");
   }
 }
 

@@ -203,7 +203,7 @@ void BulkheadCore::apply(const BulkheadOptions& o) {
 void BulkheadCore::check(const BulkheadOptions& o) const {
   const BulkheadOptions old = options();
   const auto fixed = [&](bool same, std::string_view setting) {
-    if (!same) invalid(gate_->name(), setting, "cannot be changed on a living bulkhead: make a new one");
+    if (!same) invalid(gate_->name(), setting, "cannot change while the bulkhead exists: make a new one");
   };
   fixed(o.name == old.name, "name");
   fixed(o.isolation == old.isolation, "isolation");

@@ -19,7 +19,7 @@ std::string_view thing_of(std::string_view path) noexcept;
 // A setting that the table calls live, and yet is not: the gate of a member is the group's.
 bool fixed_in_group(std::string_view setting) noexcept;
 
-// What can run in place of `running` when `wanted` is asked for: `wanted`, but for what cannot be changed on the living.
+// What can run in place of `running` when `wanted` is asked for: `wanted`, except settings that cannot change while a bulkhead exists.
 Config without_restart(const Config& running, Config wanted);
 
 // What makes a registry that is like `from` one that is like `to`.

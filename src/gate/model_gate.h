@@ -1,7 +1,7 @@
-// model_gate.h - what a gate must do, said as plainly as possible, for the property test to compare with.
+// model_gate.h - a sequential model of a gate, with which the property test compares the real one.
 //
-// One thread, no atomics, no cleverness: the line is a vector in the order of arrival, every question is
-// answered by looking at all of it. It is meant to be checked by reading it beside the contract in gate.h.
+// One thread and no atomics: the line is a vector in the order of arrival, and every function scans all of it.
+// Check it by reading it beside the contract in gate.h.
 #pragma once
 
 #include <algorithm>

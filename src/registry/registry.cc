@@ -138,7 +138,7 @@ BulkheadOptions Registry::Core::completed(BulkheadOptions o, const BulkheadOptio
     if (given && !there)
       invalid("bulkhead", old.name,
               base::join({what,
-                          " cannot be given to a living bulkhead: Registry::attach() gives them before it "
+                          " cannot be given to a bulkhead that exists: Registry::attach() gives them before it "
                           "is made"}));
   };
   fixed(has_any(o.hooks), has_any(old.hooks), "hooks");
@@ -171,7 +171,7 @@ void Registry::attach(std::string_view name, BulkheadCode code) {
   }
   if (living)
     invalid("bulkhead", name,
-            "hooks and judge cannot be given to a living bulkhead: attach them before it is made");
+            "hooks and judge cannot be given to a bulkhead that exists: attach them before it is made");
   const detail::MutexLock lock(core.code_mutex);
   core.code.insert_or_assign(std::string(name), std::move(code));
 }

@@ -103,7 +103,7 @@ void Registry::Core::try_out(const RegistryChange& change) const {
     bulkhead->check(completed(r.options, bulkhead->options()));
     const detail::MutexLock lock(mutex);
     if (find(r.options.name)->group != r.group)
-      invalid("bulkhead", r.options.name, "group cannot be changed on a living bulkhead: make a new one");
+      invalid("bulkhead", r.options.name, "group cannot change while the bulkhead exists: make a new one");
   }
   for (const auto& [name, group] : after) {
     std::vector<Group::NewShare> shares = shares_of(change, name);

@@ -1,7 +1,7 @@
-// limit_state.h - what the store of a fleet knows of one limit, and how one request changes it. Pure: no clock, no network.
+// limit_state.h - the state of one limit in the store of a fleet, and how one request changes it. Pure: no clock, no network.
 // The script adapters/redis/limit.lua is the same algorithm, and a test compares the two.
 //
-// A member is one process. It leases units for `ttl` ms; the lease is renewed by every request. Times are milliseconds of
+// A member is a process, or a host whose processes share one lease. It leases units for `ttl` ms; the lease is renewed by every request. Times are milliseconds of
 // the store's clock, which may step, stop or go back.
 //
 // Invariants

@@ -102,7 +102,7 @@ class Relay : public Reactor {
   std::atomic<int> cancel_{2}, finish_{2};
 };
 
-// What a reactor sees of its RPC. gRPC never calls the two private functions of a Seat: the Relay is what it knows.
+// What a reactor sees of its RPC. gRPC calls the Relay, and never the two private functions of a Seat.
 template <class Call, class Reactor, class To>
 class Seat : public Call {
  public:
