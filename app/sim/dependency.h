@@ -4,6 +4,7 @@
 // event and calls advance() then, which reports each call that has left through `done`.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -61,6 +62,11 @@ class Dependency {
     for (std::size_t s = 0; s < stations_.size(); ++s) serve(now, s, done, gone);
   }
 
+  // worked() counts only service in this time.
+  void measure(Nanos from, Nanos to) {
+    from_ = from;
+    to_ = to;
+  }
   double worked() const { return worked_; }  // ns of service, of all slots together
 
   static constexpr Nanos never = INT64_MAX;
@@ -121,7 +127,7 @@ class Dependency {
       }
       ++station.busy;
       const Nanos end = end_of(now, call);
-      worked_ += static_cast<double>(end - now);
+      worked_ += static_cast<double>(std::max<Nanos>(0, std::min(end, to_) - std::max(now, from_)));
       events_.push({end, call, static_cast<std::uint32_t>(at)});
     }
   }
@@ -151,6 +157,7 @@ class Dependency {
   Ends ends_;
   double mean_;  // of one station, in ns
   double slowdown_ = 1, worked_ = 0;
+  Nanos from_ = 0, to_ = never;
   std::vector<Station> stations_;
   std::vector<std::uint32_t> batch_;  // being served
   bool lingering_ = false;

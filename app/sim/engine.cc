@@ -85,6 +85,8 @@ Engine::Engine(const Plan& plan, std::uint64_t seed)
     dependencies_.push_back(std::make_unique<Dependency>(
         plan_.dependencies[i].shape, static_cast<std::uint32_t>(seed * 7919 + 1000 + i),
         [this](Nanos now, std::uint32_t call, double factor) { return ends(now, call, factor); }));
+  for (const auto& d : dependencies_)
+    d->measure(plan_.measure_from, std::min(plan_.measure_to, plan_.duration));
   outcomes_.targets.resize(plan_.targets);
 }
 
@@ -131,11 +133,8 @@ Outcomes Engine::run(const MakeReplica& make, const std::function<bool(double)>&
   outcomes_.interval = static_cast<double>(interval) / 1e9;
   push(interval, Kind::point, 0);
   for (std::uint32_t s = 0; s < plan_.streams.size(); ++s) {
-    const Arrivals& a = plan_.streams[s].arrivals;
-    if (a.shape == Arrivals::Shape::closed)
-      for (std::uint32_t c = 0; c < a.clients; ++c)
-        push(static_cast<Nanos>(uniform(sources_[s].arrivals) * static_cast<double>(a.think)), Kind::think,
-             s);
+    if (plan_.streams[s].arrivals.shape == Arrivals::Shape::closed)
+      gather(s);
     else
       schedule(s);
   }
@@ -164,22 +163,28 @@ Outcomes Engine::run(const MakeReplica& make, const std::function<bool(double)>&
 
   for (Call& call : calls_)
     if (call.used && call.has_client && call.counted) ++tally(call).unfinished;
-  const auto length = static_cast<double>(plan_.duration);
+  const Nanos measured_to = std::min(plan_.measure_to, plan_.duration);
+  const auto measured = static_cast<double>(measured_to - plan_.measure_from);
   for (std::uint32_t t = 0; t < plan_.targets; ++t) {
     TargetOutcome& outcome = outcomes_.targets[t];
-    outcome.in_flight = current_[t].occupied / length;
-    double limits = 0;
-    for (const Point& p : outcome.series) limits += p.limit;
-    if (!outcome.series.empty()) outcome.limit = limits / static_cast<double>(outcome.series.size());
+    occupied(t, 0);
+    outcome.in_flight = current_[t].occupied / measured;
+    // Of the points in the measured time, or of the last before its end.
+    double limits = 0, points = 0;
+    for (std::size_t i = outcome.series.size(); i-- > 0;) {
+      const auto at = static_cast<Nanos>(static_cast<double>(i + 1) * outcomes_.interval * 1e9);
+      if (at > measured_to + 1 || (at <= plan_.measure_from && points > 0)) continue;
+      limits += outcome.series[i].limit;
+      ++points;
+    }
+    if (points > 0) outcome.limit = limits / points;
   }
   for (std::size_t d = 0; d < dependencies_.size(); ++d) {
-    const std::uint32_t slots = plan_.dependencies[d].shape.capacity;
-    outcomes_.dependency_use.push_back(
-        slots == UINT32_MAX ? 0 : dependencies_[d]->worked() / (static_cast<double>(slots) * length));
+    const double slots = slots_over_time(plan_.dependencies[d]);
+    outcomes_.dependency_use.push_back(slots > 0 ? dependencies_[d]->worked() / slots : 0);
   }
-  outcomes_.seconds = length / 1e9;
-  outcomes_.measured =
-      static_cast<double>(std::min(plan_.measure_to, plan_.duration) - plan_.measure_from) / 1e9;
+  outcomes_.seconds = static_cast<double>(plan_.duration) / 1e9;
+  outcomes_.measured = measured / 1e9;
   outcomes_.calls = arrived_;
   outcomes_.events = events_done_;
   return std::move(outcomes_);
@@ -193,7 +198,8 @@ void Engine::handle(const Event& event) {
     case Kind::arrival:
       return arrival(event.id);
     case Kind::look_again:
-      return schedule(event.id);
+      return plan_.streams[event.id].arrivals.shape == Arrivals::Shape::closed ? gather(event.id)
+                                                                               : schedule(event.id);
     case Kind::point:
       return take_point();
     case Kind::client_timeout:
@@ -224,7 +230,9 @@ void Engine::handle(const Event& event) {
       return arrive(ask);
     }
     case Kind::think:
-      if (now_ <= plan_.duration) {
+      if (sources_[event.id].clients > wanted_clients(plan_.streams[event.id])) {
+        --sources_[event.id].clients;
+      } else if (now_ <= plan_.duration) {
         Ask asked = ask(event.id, sources_[event.id].services);
         asked.closed = true;
         arrive(asked);
@@ -362,6 +370,39 @@ void Engine::schedule(std::uint32_t s) {
       return push(now_ + 1 + static_cast<Nanos>(gap), Kind::arrival, s);
   }
   if (until <= plan_.duration) push(until, Kind::look_again, s);
+}
+
+// Nanoseconds of slots in the measured time.
+double Engine::slots_over_time(const DependencyPlan& plan) const {
+  if (plan.shape.capacity == UINT32_MAX) return 0;
+  const Nanos end = std::min(plan_.measure_to, plan_.duration);
+  double sum = 0;
+  for (Nanos at = plan_.measure_from; at < end;) {
+    Nanos until = end;
+    for (const Period& p : plan.slots) {
+      if (p.from > at) until = std::min(until, p.from);
+      if (p.to > at) until = std::min(until, p.to);
+    }
+    const Period* const p = period_at(plan.slots, at);
+    sum += (p ? p->factor : plan.shape.capacity) * static_cast<double>(until - at);
+    at = until;
+  }
+  return sum;
+}
+
+std::uint32_t Engine::wanted_clients(const Stream& stream) const {
+  return static_cast<std::uint32_t>(std::lround(stream.arrivals.clients * factor_at(stream.load, now_)));
+}
+
+// Clients of a closed stream that come now. One too many leaves when it would call again.
+void Engine::gather(std::uint32_t s) {
+  const Stream& stream = plan_.streams[s];
+  Source& source = sources_[s];
+  for (; source.clients < wanted_clients(stream); ++source.clients)
+    push(now_ + static_cast<Nanos>(uniform(source.arrivals) * static_cast<double>(stream.arrivals.think)),
+         Kind::think, s);
+  const auto change = std::upper_bound(source.changes.begin(), source.changes.end(), now_);
+  if (change != source.changes.end() && *change <= plan_.duration) push(*change, Kind::look_again, s);
 }
 
 void Engine::arrival(std::uint32_t s) {
@@ -584,8 +625,9 @@ void Engine::release(std::uint32_t id) {
 
 void Engine::occupied(std::uint32_t target, int by) {
   Current& current = current_[target];
-  const Nanos now = std::min(now_, plan_.duration);
-  current.occupied += static_cast<double>(now - current.since) * current.in_flight;
+  const Nanos now = std::clamp(now_, plan_.measure_from, std::min(plan_.measure_to, plan_.duration));
+  current.occupied +=
+      static_cast<double>(now - std::max(current.since, plan_.measure_from)) * current.in_flight;
   current.since = now;
   current.in_flight = static_cast<std::uint32_t>(static_cast<int>(current.in_flight) + by);
 }

@@ -45,7 +45,7 @@ struct Arrivals {
     poisson,
     constant,  // equal gaps
     bursts,    // `burst` calls at once, every `every`
-    closed,    // `clients` that call, wait for the answer, and think
+    closed,    // `clients` that call, wait for the answer, and think; `load` changes their number
     recorded,  // Stream::recorded
   };
   Shape shape = Shape::poisson;
@@ -107,8 +107,9 @@ struct Plan {
   std::uint32_t replicas = 1;
   std::vector<Deployment> deployments{};  // instance: the replica
   Nanos duration = 0;
-  Nanos measure_from = 0, measure_to = INT64_MAX;  // only calls that arrive in this time are counted
-  std::uint32_t points = 240;                      // of the series over time
+  // Only calls that arrive in this time are counted, and means over time are of it.
+  Nanos measure_from = 0, measure_to = INT64_MAX;
+  std::uint32_t points = 240;  // of the series over time
 };
 
 // A process that serves calls.
@@ -141,14 +142,14 @@ struct Point {
 struct TargetOutcome {
   std::array<Tally, kPriorities> by_priority{};
   std::vector<Point> series{};
-  double in_flight = 0, limit = 0;   // means over time, all replicas
+  double in_flight = 0, limit = 0;   // means over the measured time, all replicas
   std::uint64_t served_in_time = 0;  // before the end of the duration, for goodput
   Tally all() const noexcept;
 };
 
 struct Outcomes {
   std::vector<TargetOutcome> targets{};
-  std::vector<double> dependency_use{};  // mean of busy slots over slots; 0 without slots
+  std::vector<double> dependency_use{};  // busy slots over slots, of the measured time; 0 without slots
   double seconds = 0, interval = 0;      // duration; time between two points
   double measured = 0;                   // seconds in which calls were counted
   std::uint64_t calls = 0, events = 0;
@@ -213,6 +214,7 @@ class Engine {
     std::vector<double> tenants;  // shares, summed
     std::size_t next = 0;         // of recorded
     std::vector<Nanos> changes;   // times at which its rate jumps
+    std::uint32_t clients = 0;    // of a closed stream, now
   };
   struct Current {  // of a target, since the last point
     std::uint64_t arrived = 0, served = 0, rejected = 0, failed = 0;
@@ -235,6 +237,9 @@ class Engine {
 
   double rate(const Stream& stream) const;
   void schedule(std::uint32_t stream);
+  void gather(std::uint32_t stream);
+  std::uint32_t wanted_clients(const Stream& stream) const;
+  double slots_over_time(const DependencyPlan& plan) const;
   void arrival(std::uint32_t stream);
   Ask ask(std::uint32_t stream, std::mt19937_64& random);
   void arrive(const Ask& ask);

@@ -66,6 +66,44 @@ TEST(Engine, EachCallEndsOnce) {
   EXPECT_EQ(t.unfinished, 0u);
 }
 
+// Half of the time nothing happens, and only that half is measured; or only the other.
+TEST(Engine, MeansOverTimeAreOfTheMeasuredTime) {
+  Plan plan{.streams = {Stream{.arrivals = {.rate = 500}, .service = {.mean = 40e6, .sigma = 0}}},
+            .dependencies = {DependencyPlan{.shape = {.capacity = 50}}},
+            .targets = 1,
+            .duration = 20 * kSecond};
+  plan.streams[0].load = {{10 * kSecond, 20 * kSecond, 0.1}};
+  plan.dependencies[0].slots = {{10 * kSecond, 20 * kSecond, 25}};
+  const auto measured = [&](Nanos from, Nanos to) {
+    plan.measure_from = from;
+    plan.measure_to = to;
+    return run(plan, {.max_concurrent = 100});
+  };
+  const Outcomes busy = measured(1 * kSecond, 9 * kSecond), calm = measured(11 * kSecond, 19 * kSecond);
+  EXPECT_NEAR(busy.targets[0].in_flight, 20, 1.5);  // 500/s of 40 ms
+  EXPECT_NEAR(calm.targets[0].in_flight, 2, 0.4);
+  EXPECT_NEAR(busy.dependency_use[0], 20.0 / 50, 0.03);
+  EXPECT_NEAR(calm.dependency_use[0], 2.0 / 25, 0.02);
+  EXPECT_EQ(busy.measured, 8);
+}
+
+TEST(Engine, ALoadFactorChangesTheNumberOfClients) {
+  Plan plan{.streams = {Stream{
+                .arrivals = {.shape = Arrivals::Shape::closed, .clients = 10, .think = kSecond / 100},
+                .service = {.mean = 40e6, .sigma = 0}}},
+            .dependencies = {DependencyPlan{}},
+            .targets = 1,
+            .duration = 30 * kSecond,
+            .points = 30};
+  plan.streams[0].load = {{10 * kSecond, 20 * kSecond, 5}};
+  const Outcomes outcomes = run(plan, {.max_concurrent = 1000});
+  const auto& series = outcomes.targets[0].series;
+  ASSERT_EQ(series.size(), 30u);
+  EXPECT_NEAR(series[5].served, 200, 5);  // a call and a pause take 50 ms
+  EXPECT_NEAR(series[15].served, 1000, 25);
+  EXPECT_NEAR(series[25].served, 200, 5);
+}
+
 TEST(Engine, TheSeedDecidesAndTheConfigurationDoesNotChangeTheCalls) {
   const Plan plan = overload(10);
   const BulkheadOptions narrow{.max_concurrent = 20}, wide{.max_concurrent = 60};

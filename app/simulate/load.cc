@@ -594,6 +594,9 @@ class Reader {
           config::read_number({.kind = Node::Kind::scalar, .text = what[0].substr(0, what[0].size() - 1)});
       if (!factor || !(*factor >= 0 && *factor <= 1e6) || (what[1] == "slower" && *factor <= 0))
         return wrong(fmt::format("\"{}\" is not a factor such as 60x", what[0]));
+      if (what[1] == "load" && traced_)
+        return complain(node.at, path, "changes the load, but the calls of a trace are as recorded",
+                        "remove it, or describe the load without --trace");
       for (sim::Stream* s : streams)
         (what[1] == "slower" ? s->slower : s->load).push_back({from, to, *factor});
     } else {
