@@ -48,7 +48,7 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
   s.ver = std::max(s.ver, r.seen_ver);
   const bool learning = now < s.learn;
   if (!learning)
-    std::erase_if(s.members, [&](const auto& m) {
+    s.members.erase_if([&](const auto& m) {
       if (now < m.second.expires + r.grace) return false;
       sum -= m.second.granted;
       return true;

@@ -15,9 +15,13 @@
 //  F4  Only the member itself lowers its grant while its lease lasts.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace bulkhead::shared {
 
@@ -30,6 +34,49 @@ struct MemberState {
   bool operator==(const MemberState&) const = default;
 };
 
+// Members by name, in one block of memory: each sync reads all of them, and a simulation has ten thousand.
+class MemberTable {
+ public:
+  using Entry = std::pair<std::string, MemberState>;
+  using iterator = std::vector<Entry>::iterator;
+  using const_iterator = std::vector<Entry>::const_iterator;
+
+  iterator begin() noexcept { return entries_.begin(); }
+  iterator end() noexcept { return entries_.end(); }
+  const_iterator begin() const noexcept { return entries_.begin(); }
+  const_iterator end() const noexcept { return entries_.end(); }
+  std::size_t size() const noexcept { return entries_.size(); }
+  bool empty() const noexcept { return entries_.empty(); }
+
+  iterator find(std::string_view name) noexcept {
+    const auto at = place(name);
+    return at != end() && at->first == name ? at : end();
+  }
+  const_iterator find(std::string_view name) const noexcept {
+    return const_cast<MemberTable&>(*this).find(name);
+  }
+  bool contains(std::string_view name) const noexcept { return find(name) != end(); }
+  const MemberState& at(std::string_view name) const { return find(name)->second; }  // it is there
+  MemberState& operator[](std::string_view name) {
+    const auto at = place(name);
+    return at != end() && at->first == name ? at->second : entries_.emplace(at, name, MemberState())->second;
+  }
+  void erase(const_iterator member) { entries_.erase(member); }
+  void clear() noexcept { entries_.clear(); }
+  template <class Gone>
+  void erase_if(const Gone& gone) {
+    std::erase_if(entries_, gone);
+  }
+  bool operator==(const MemberTable&) const = default;
+
+ private:
+  iterator place(std::string_view name) noexcept {
+    return std::lower_bound(entries_.begin(), entries_.end(), name,
+                            [](const Entry& e, std::string_view n) { return e.first < n; });
+  }
+  std::vector<Entry> entries_;  // in the order of their names
+};
+
 struct LimitState {
   bool known = false;  // false: nothing is stored, or it was lost
   std::uint32_t limit = 0;
@@ -40,7 +87,7 @@ struct LimitState {
   std::int64_t hungry = 0;          // when a member last got less than it needs
   std::uint64_t sum = 0;            // of `granted`; else a part of the state was lost
   std::string run{};                // of the server
-  std::map<std::string, MemberState> members{};
+  MemberTable members{};
   bool operator==(const LimitState&) const = default;
 };
 

@@ -235,6 +235,14 @@ class Scale(unittest.TestCase):
         self.assertGreater(down[0], share + 0.2, "closed: without leases nothing is admitted")
         self.assertEqual(down, rejected(", scope: fleet", 4, extra='fleet: {store: "redis://localhost:1", when_cut_off: closed}\n', events="events: [store down from 10s to 25s]\n"))
 
+    def test_ten_thousand_members_of_a_fleet(self):
+        config = 'version: 1\nbulkheads: {db: {max_concurrent: 20000, max_queue: 10, max_wait: 200ms, scope: fleet}}\nfleet: {store: "redis://localhost:1"}\n'
+        load = "version: 1\nbulkheads: {db: {rate: 5000, service: 100ms}}\n"
+        answer = predicted(config, load, "--duration", "10s", "--replicas", "10000")
+        self.assertGreater(answer[""]["cases"][0]["store_requests"], 9000, "each member renews its lease every second")
+        self.assertLess(answer["db"]["in_flight"], 600)
+        self.assertGreater(answer["db"]["in_flight"], 100)
+
     def test_replicas_stop_and_start(self):
         b = predicted(ONE, LOAD + "events: [replica 1 stops at 30s, replica 1 starts at 60s]\n")["db"]
         self.assertAlmostEqual(b["failed"] / 300, 30, delta=1)
