@@ -66,12 +66,20 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void begin(std::string what) { what_ = std::move(what); }
+  // `runs`: how many there will be; 0: not known.
+  void begin(std::string what, std::size_t runs) {
+    what_ = std::move(what);
+    runs_ = runs;
+    run_ = 0;
+  }
+  void next_run() { ++run_; }
   bool operator()(double done) {
     if (cli::CatchSignals::caught() != 0) return false;
+    if (runs_ > 0) done = (static_cast<double>(run_ - 1) + done) / static_cast<double>(runs_);
     if (shown_ && static_cast<int>(done * 100) != last_) {
       last_ = static_cast<int>(done * 100);
-      fmt::print(stderr, "\r {} {} {:3d} %", what_, cli::bar(style_, done, 30), last_);
+      const std::string what = runs_ == 0 ? fmt::format("{}, run {}", what_, run_) : what_;
+      fmt::print(stderr, "\r {} {} {:3d} %", what, cli::bar(style_, done, 30), last_);
       std::fflush(stderr);
       drawn_ = true;
     }
@@ -87,6 +95,7 @@ class Progress {
   const bool shown_;
   const cli::Style style_;
   std::string what_;
+  std::size_t runs_ = 0, run_ = 0;
   int last_ = -1;
   bool drawn_ = false;
   const cli::CatchSignals signals_;
@@ -215,6 +224,7 @@ int run(const Options& o) {
 
   Progress progress(o.json);
   const Predict predict_one = [&](const Config& c, const Load& l) {
+    progress.next_run();
     return predict(c, l, o.seed, std::ref(progress));
   };
   const Subject subject{o.file, o.trace.empty() ? o.load : o.trace, o.seed};
@@ -225,7 +235,7 @@ int run(const Options& o) {
   try {
     if (!o.sweep.empty()) {
       const Sweep sweep = parse_sweep(o.sweep, *config, load);
-      progress.begin("sweep");
+      progress.begin("sweep", sweep.values.size());
       const SweepResult result = run_sweep(sweep, *config, load, predict_one);
       progress.clear();
       if (interrupted()) return kInterrupted;
@@ -237,7 +247,7 @@ int run(const Options& o) {
     }
     if (!o.find.empty()) {
       const std::vector<Condition> conditions = parse_conditions(o.find, load);
-      progress.begin("find");
+      progress.begin("find", 0);
       const Found found = find_limits(conditions, *config, load, predict_one);
       progress.clear();
       if (interrupted()) return kInterrupted;
@@ -249,7 +259,7 @@ int run(const Options& o) {
       return found.holds ? 0 : cli::kFailure;
     }
     std::vector<Case> cases;
-    progress.begin("simulating");
+    progress.begin("simulating", o.compare.empty() ? 1 : 2);
     cases.push_back({o.file, predict_one(*config, load)});
     if (!o.compare.empty() && !interrupted()) {
       const std::optional<Config> other = read_config(o.compare, code);
