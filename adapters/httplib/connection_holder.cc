@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -11,23 +12,29 @@
 
 namespace bulkhead::httplib {
 
+ConnectionHolder::ConnectionHolder() : thread_([this] { loop(); }) {}
+
 ConnectionHolder::~ConnectionHolder() {
   {
     const detail::MutexLock lock(mutex_);
     ending_ = true;
   }
   earlier_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
   for (const auto& [until, held] : held_) answer(held);
 }
 
-void ConnectionHolder::hold(int socket, std::string response, TimePoint until) {
+void ConnectionHolder::hold(int socket, std::string response, TimePoint until) noexcept {
+  Held held{socket, std::move(response)};
   bool first = false;
-  {
+  try {
+    std::multimap<TimePoint, Held> one;
+    one.emplace(until, std::move(held));
     const detail::MutexLock lock(mutex_);
-    const auto place = held_.emplace(until, Held{socket, std::move(response)});
+    const auto place = held_.insert(one.extract(one.begin()));
     first = place == held_.begin();
-    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+  } catch (const std::bad_alloc&) {
+    answer(held);
   }
   if (first) earlier_.notify_one();
 }

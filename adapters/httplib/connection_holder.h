@@ -2,8 +2,8 @@
 //
 //   holder.hold(socket, "HTTP/1.1 503 ...", now + 300ms);
 //
-// One thread serves all of them; the first starts it. Threads: any. Cost of a held connection: its socket and the text of
-// its response.
+// One thread serves all of them. It starts in the constructor, which throws std::system_error without a thread: during a storm
+// it may be too late. Threads: any. Cost of a held connection: its socket and the text of its response.
 #pragma once
 
 #include <condition_variable>
@@ -18,13 +18,14 @@ namespace bulkhead::httplib {
 
 class ConnectionHolder {
  public:
-  ConnectionHolder() = default;
+  ConnectionHolder();
   ~ConnectionHolder();  // answers all at once
   ConnectionHolder(const ConnectionHolder&) = delete;
   ConnectionHolder& operator=(const ConnectionHolder&) = delete;
 
-  void hold(int socket, std::string response, TimePoint until);  // takes ownership of the socket
-  void release();                                                // answers all now
+  // Takes ownership of the socket. Without memory it answers at once.
+  void hold(int socket, std::string response, TimePoint until) noexcept;
+  void release();  // answers all now
 
  private:
   struct Held {
@@ -34,7 +35,7 @@ class ConnectionHolder {
   static void answer(const Held& held) noexcept;
   void loop();
 
-  // Invariants, under mutex_: the thread exists after the first hold(), and sleeps until the first of held_ is due.
+  // Invariant, under mutex_: the thread sleeps until the first of held_ is due.
   detail::StdMutex mutex_;
   std::condition_variable earlier_;
   std::multimap<TimePoint, Held> held_ BULKHEAD_GUARDED_BY(mutex_);

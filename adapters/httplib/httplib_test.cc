@@ -1,9 +1,14 @@
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <functional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "server.h"
 #include "tests/support/http_server_test.h"
+#include "tests/support/no_threads.h"
 
 namespace bulkhead::httplib {
 namespace {
@@ -198,6 +203,49 @@ TEST_F(HttplibServer, OneThatEndsAnswersThoseWhomItHolds) {
   thread.join();
   server.reset();
   EXPECT_THAT(held.read(), StartsWith("HTTP/1.1 503"));
+}
+
+TEST_F(HttplibServer, WhatHoldsAndWatchesConnectionsHasItsThreadsBeforeTheSystemRunsOutOfThem) {
+  start({.storm = {.per_second = 100, .burst = 1, .batch = 2, .max_hold = 1s}});
+  const Client holder = client();
+  holder.get("/strict/hold");
+  ASSERT_TRUE(becomes([&] { return running == 1; }));
+  const tests::NoThreads none;  // cpp-httplib has its own by now
+  std::vector<Client> storm;
+  for (int i = 0; i < 5; ++i) storm.push_back(client());
+  for (const Client& c : storm) c.get("/strict/hold");
+  for (const Client& c : storm) EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 503"));
+  Client watched = client(), gone = client();
+  watched.get("/slow/watch");
+  ASSERT_TRUE(becomes([&] { return running == 2; }));
+  gone.get("/slow/page");
+  ASSERT_TRUE(becomes([&] { return now("slow").waiting == 1; }));
+  gone.close();
+  EXPECT_TRUE(becomes([&] { return now("slow").waiting == 0; }));
+  watched.close();
+  EXPECT_TRUE(becomes([&] { return now("slow").in_flight == 0; }));
+  EXPECT_EQ(tests::NoThreads::failed(), 0);
+}
+
+TEST_F(HttplibServer, WithoutThreadsOrDescriptorsItCannotBeMade) {
+  make_guard({});
+  for (const int left : {0, 1}) {
+    const tests::NoThreads none(left);
+    EXPECT_THROW(Server{*guard}, std::system_error) << left;
+  }
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit no_descriptors{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &no_descriptors), 0);
+  std::optional<std::error_code> error;
+  try {
+    const Server none_left(*guard);
+  } catch (const std::system_error& e) {
+    error = e.code();
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(error, std::error_code(EMFILE, std::generic_category()));
+  EXPECT_NO_THROW(Server{*guard});
 }
 
 TEST_F(HttplibServer, ARequestInLineIsServedInTurnAndThatOfAClientThatHasGoneNeverRuns) {

@@ -58,6 +58,7 @@ struct ServerOptions {
 
 class Server : public ::httplib::Server {
  public:
+  // Throws std::system_error if the system has no file descriptor, or no thread, for what watches and holds connections.
   explicit Server(http::Guard& guard, ServerOptions options = {});
   ~Server() override;
 

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,7 +26,15 @@ int milliseconds_until(TimePoint until) {
 
 }  // namespace
 
-Watcher::Watcher() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+Watcher::Watcher() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "httplib::Server: eventfd");
+  try {
+    thread_ = std::thread([this] { loop(); });
+  } catch (...) {
+    ::close(wake_);
+    throw;
+  }
+}
 
 Watcher::~Watcher() {
   {
@@ -32,7 +42,7 @@ Watcher::~Watcher() {
     ending_ = true;
   }
   wake();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
   ::close(wake_);
 }
 
@@ -41,7 +51,6 @@ Watcher::Watch::Watch(Watcher& watcher, int socket, std::stop_source stop, TimeP
   {
     const detail::MutexLock lock(watcher_.mutex_);
     watcher_.watched_.insert_or_assign(socket_, Watched{std::move(stop), until});
-    if (!watcher_.thread_.joinable()) watcher_.thread_ = std::thread([&w = watcher_] { w.loop(); });
   }
   watcher_.wake();
 }
@@ -77,7 +86,7 @@ void Watcher::loop() {
     {
       const detail::MutexLock lock(mutex_);
       for (std::size_t i = 1; i < fds.size(); ++i)
-        if (fds[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) {
+        if (fds[i].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) {
           // The number may be another connection's by now: ask again, now that it cannot change.
           const auto found = watched_.find(fds[i].fd);
           pollfd again{.fd = fds[i].fd, .events = POLLRDHUP, .revents = 0};
