@@ -21,7 +21,8 @@
 // After a failure of `open` the pool waits before it tries again, longer each time (Backoff). Meanwhile calls that would
 // need a new resource fail at once (ResourceError::failed); calls that find an idle resource are served.
 // Without memory: no call throws, and no resource is lost. A call that cannot wait, or cannot have a resource opened, fails
-//   with the text "out of memory"; the returning thread cleans or closes a resource that no helper can clean or close.
+//   with the text "out of memory"; the calling thread validates, cleans or closes a resource that no helper can.
+// Without threads: the same, with the text "no thread to open it", until the system has a thread again. Maintenance is late.
 // Cost: acquire and return of an idle resource are the admission and release of a gate plus one compare-exchange each for
 //   the stack of idle resources; with `validate`, max_wait or histograms one or two reads of the clock more. Nothing
 //   allocates. Opening or validating adds a hop to a helper thread. docs/benchmarks.md has figures

@@ -1,4 +1,6 @@
 // helpers.cc - the work of a resource pool: done by helper threads, or by the caller with Maintenance::by_hand.
+#include <utility>
+
 #include "base/sync_point.h"
 #include "resource/budget.h"
 #include "resource/pool_core.h"
@@ -24,9 +26,24 @@ PoolOptions helper_options(const ResourceSettings& s, std::uint32_t max) {
           .on_reject = OnReject::caller_runs};
 }
 
+// This thread is giving work to the pool of helpers. Work that runs meanwhile runs on this thread: without any helper thread
+// its giver stands in for one.
+constinit thread_local bool asking = false;
+
+class Asking {
+ public:
+  Asking() noexcept : outer_(std::exchange(asking, true)) {}
+  ~Asking() { asking = outer_; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  const bool outer_;
+};
+
 }  // namespace
 
-// False: there is no memory or no thread for it.
+// False: there is no memory for it. Without a thread for it, it has run on this one.
 bool ResourceCore::ask_helper(void (ResourceCore::*what)() noexcept) noexcept {
   return guarded(
       [&] {
@@ -38,6 +55,7 @@ bool ResourceCore::ask_helper(void (ResourceCore::*what)() noexcept) noexcept {
           helpers = &*helpers_;
         }
         // Rejected only when the pool ends, which then does what is left.
+        const Asking mark;
         static_cast<void>(helpers->post([this, what] { (this->*what)(); }).has_value());
         base::sync_point("resource.asked_helper");
         return true;
@@ -51,10 +69,10 @@ void ResourceCore::post(std::uint32_t jobs) noexcept {
     if (!ask_helper(&ResourceCore::work)) do_job(false);
 }
 
-void ResourceCore::work() noexcept { do_job(true); }
+void ResourceCore::work() noexcept { do_job(!asking); }
 
 // Does one of the added jobs, or closes a resource. Without a helper the caller does it, except for an opening, which fails:
-// a lease never blocks for longer than its limit, and a failure can be reported to its caller.
+// a lease does not wait for it, and a failure can be reported to its caller.
 bool ResourceCore::do_job(bool on_helper) noexcept {
   ResourceJob* job = nullptr;
   {
@@ -95,7 +113,7 @@ bool ResourceCore::do_job(bool on_helper) noexcept {
     {
       Lock lock(mutex_);
       --opening_ahead_;
-      failed_to_open(slot, "out of memory");
+      failed_to_open(slot, asking ? "no thread to open it" : "out of memory");
       serve(after);
     }
     unit_freed(after);
@@ -112,11 +130,12 @@ void ResourceCore::run_jobs_by_hand() noexcept {
 }
 
 void ResourceCore::maintain_now() noexcept {
+  if (asking) watching_.store(false);  // before kicked_: the next kick sets it again
   kicked_.store(false);
-  maintain(clock_.now());
+  if (!asking) maintain(clock_.now());
 }
 
-// Without memory for it, maintenance is late: the next event that needs it tries again.
+// Without memory or a thread for it, maintenance is late: the next event that needs it tries again.
 void ResourceCore::kick() noexcept {
   if (by_hand() || kicked_.exchange(true)) return;
   watching_.store(true);
