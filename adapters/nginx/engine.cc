@@ -19,7 +19,7 @@ Engine::Engine(EngineOptions options)
              {.storm = options_.storm, .metrics_extras = [this] { return config_metrics(live_); }}) {
   apply(std::move(options_.text), "start");
   if (options_.board && !options_.board->join()) {
-    options_.log(true, "bulkhead: too many workers; the numbers of this one are missing in the sum");
+    options_.log(true, "bulkhead: too many workers, or the file system of the board is full; the numbers of this one are missing in the sum");
     options_.board.reset();
   }
   tick();

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -288,6 +289,16 @@ void prepare(pthread_mutex_t& lock) {
   ::pthread_mutexattr_destroy(&attributes);
 }
 
+// Gives a part of the file its place on the file system: writing to a page without one, and on a tmpfs also reading it, is a
+// SIGBUS once the file system is full. A file system that cannot reserve is taken as it is. False: errno says why.
+bool reserve(int file, std::size_t begin, std::size_t size) noexcept {
+  int result = 0;
+  do {
+    result = ::fallocate(file, 0, static_cast<off_t>(begin), static_cast<off_t>(size));
+  } while (result != 0 && errno == EINTR);
+  return result == 0 || errno == EOPNOTSUPP;
+}
+
 [[noreturn]] void fail(const std::string& file) {
   throw std::runtime_error(file + ": " + std::system_category().message(errno));
 }
@@ -302,18 +313,19 @@ std::shared_ptr<Board> Board::anonymous() {
   prepare(layout->lock);
   layout->format = format();
   layout->magic = kMagic;
-  return std::shared_ptr<Board>(new Board(layout));
+  return std::shared_ptr<Board>(new Board(layout, -1));
 }
 
 std::shared_ptr<Board> Board::open(const std::string& file) {
   struct Descriptor {
     int fd;
+    bool kept = false;
     ~Descriptor() {
       if (fd < 0) return;
       ::flock(fd, LOCK_UN);  // close() alone would not: the mapping keeps the file open
-      ::close(fd);
+      if (!kept) ::close(fd);
     }
-  } const d{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+  } d{::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
   struct stat is{};
   if (d.fd < 0 || ::flock(d.fd, LOCK_EX) != 0 || ::fstat(d.fd, &is) != 0)
     fail(file);  // one of them prepares it
@@ -321,6 +333,10 @@ std::shared_ptr<Board> Board::open(const std::string& file) {
   if (!empty && static_cast<std::size_t>(is.st_size) != sizeof(Layout))
     throw std::runtime_error(file + ": is not a board of this version of bulkhead: remove it");
   if (empty && ::ftruncate(d.fd, sizeof(Layout)) != 0) fail(file);
+  bool reserved = reserve(d.fd, 0, offsetof(Layout, slots));
+  for (std::size_t i = 0; i < kWorkers && reserved; ++i)  // what is read of a slot that is free
+    reserved = reserve(d.fd, offsetof(Layout, slots) + i * sizeof(Slot), offsetof(Slot, numbers.bytes));
+  if (!reserved) fail(file);
   void* const memory = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, d.fd, 0);
   if (memory == MAP_FAILED) fail(file);
   auto* const layout = static_cast<Layout*>(memory);
@@ -334,10 +350,21 @@ std::shared_ptr<Board> Board::open(const std::string& file) {
                              ": was made by another version of bulkhead: remove it, or install module and "
                              "program of one version");
   }
-  return std::shared_ptr<Board>(new Board(layout));
+  std::shared_ptr<Board> board(new Board(layout, d.fd));
+  d.kept = true;
+  return board;
 }
 
-Board::~Board() { ::munmap(layout_, sizeof(Layout)); }
+Board::~Board() {
+  ::munmap(layout_, sizeof(Layout));
+  if (file_ >= 0) ::close(file_);
+}
+
+bool Board::has_room(const Slot& slot) const noexcept {
+  if (file_ < 0) return true;
+  const auto begin = reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(layout_);
+  return reserve(file_, static_cast<std::size_t>(begin), sizeof slot);
+}
 
 // Under the lock.
 void Board::fold_ended() {
@@ -359,6 +386,7 @@ bool Board::join() {
     fold_ended();
     for (Slot& slot : layout_->slots) {
       if (slot.pid != 0) continue;
+      if (!has_room(slot)) return false;
       slot.numbers.write({});
       slot.ended = false;
       slot.start = start_of(::getpid());

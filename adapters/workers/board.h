@@ -11,8 +11,8 @@
 // and its waiting calls do not.
 // Threads: any; processes: any. No member waits for another process: where one holds the lock for more than a moment, or
 //   died with it, publish() and add_up() change nothing until the next call.
-// Cost: publish() encodes the snapshot and copies it, some hundred bytes per bulkhead. 130 MB of address space, of which only
-//   what is used becomes memory.
+// Cost: publish() encodes the snapshot and copies it, some hundred bytes per bulkhead. 130 MB of address space. On a file
+//   system, 3 MB of it are reserved by open(), and 2 MB more by each worker that joins: a full one is an error, not a signal.
 #pragma once
 
 #include <chrono>
@@ -54,14 +54,16 @@ class Board {
  public:
   static constexpr std::size_t kWorkers = 64;
 
-  // std::runtime_error says what is wrong: the file cannot be opened, or another version of this program made it.
+  // std::runtime_error says what is wrong: the file cannot be opened, its file system is full, or another version of this
+  // program made it.
   static std::shared_ptr<Board> open(const std::string& file);  // made if it does not exist
   static std::shared_ptr<Board> anonymous();                    // for children of this process
   ~Board();
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
-  bool join();  // this process is a worker; false: there are kWorkers already
+  // This process is a worker. False: there are kWorkers already, or the file system has no room for its numbers.
+  bool join();
   // False: not now. `left_out` counts bulkheads that found no room; the sum misses them.
   bool publish(const RegistrySnapshot& own, std::size_t* left_out = nullptr);
   void leave(const RegistrySnapshot& last);  // this process is no worker any more
@@ -77,11 +79,13 @@ class Board {
   struct Layout;
   struct Slot;
   class Locked;
-  Board(Layout* layout) noexcept : layout_(layout) {}
+  Board(Layout* layout, int file) noexcept : layout_(layout), file_(file) {}
   std::vector<std::string> copies(bool& complete);
   void fold_ended();
+  bool has_room(const Slot& slot) const noexcept;
 
   Layout* layout_;
+  const int file_;  // -1: anonymous
   Slot* own_ = nullptr;
 };
 

@@ -1,7 +1,9 @@
 #include "adapters/workers/board.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include <fstream>
 
 #include "bulkhead/registry.h"
+#include "tests/support/temp_directory.h"
 
 namespace bulkhead::workers {
 namespace {
@@ -197,6 +200,50 @@ TEST(Board, AProcessThatDiesWithTheLockBlocksNone) {
   own.call(1);
   EXPECT_TRUE(board->publish(own.registry.snapshot()));
   EXPECT_EQ(completed(own.registry, *board).bulkheads[0].now.gate.admitted, 1u);
+}
+
+// Runs fn(path of a board) in a child process, on a file system of that size.
+int on_a_file_system_of(const char* size, bool (*fn)(const std::string&)) {
+  constexpr int kNotPermitted = 77;
+  const tests::TempDirectory directory;
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const bool ours = ::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    const char* const at = directory.path().c_str();
+    if (!ours || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", at, "tmpfs", 0, size) != 0)
+      ::_exit(kNotPermitted);
+    ::_exit(fn((directory.path() / "board").string()) ? 0 : 1);
+  }
+  const int status = end_of(pid);
+  return WIFEXITED(status) && WEXITSTATUS(status) == kNotPermitted ? -1 : status;
+}
+
+TEST(Board, AFullFileSystemIsAnErrorAndNotASignal) {
+  const int end = on_a_file_system_of("size=64k", [](const std::string& file) {
+    try {
+      const auto board = Board::open(file);
+      return board->join() && board->workers() == 1;
+    } catch (const std::runtime_error& e) {
+      return std::string_view(e.what()).find("No space left on device") != std::string_view::npos;
+    }
+  });
+  if (end < 0) GTEST_SKIP() << "may not mount a file system";
+  EXPECT_EQ(end, 0);
+}
+
+TEST(Board, AWorkerForWhichTheFileSystemHasNoRoomIsNotCounted) {
+  const int end = on_a_file_system_of("size=6m", [](const std::string& file) {
+    const auto first = Board::open(file), second = Board::open(file);
+    Service service;
+    RegistrySnapshot sum = service.registry.snapshot();
+    const bool ok = first->join() && !second->join() && !second->publish(sum) && first->publish(sum);
+    second->add_up(sum);
+    first->leave(sum);
+    return ok && second->workers() == 0 && second->join();  // in the slot that is free again
+  });
+  if (end < 0) GTEST_SKIP() << "may not mount a file system";
+  EXPECT_EQ(end, 0);
 }
 
 }  // namespace
