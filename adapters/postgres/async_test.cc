@@ -21,12 +21,14 @@
 #include <thread>
 
 #include "server_test.h"
+#include "tests/support/no_threads.h"
 
 namespace bulkhead::postgres::tests {
 namespace {
 
 using namespace std::chrono_literals;
 using boost::asio::awaitable;
+using bulkhead::tests::NoThreads;
 using std::chrono::steady_clock;
 
 PoolOptions options(std::string name, std::uint32_t max) {
@@ -100,6 +102,22 @@ TEST(PostgresAsync, TheDeadlineCancelsAndTheConnectionGoesOn) {
     EXPECT_TRUE((co_await async_query(**db, "select * from nowhere")).error().is("42P01"));
   });
   EXPECT_EQ(pool.snapshot().opened, 1u);
+}
+
+TEST(PostgresAsync, WithoutAThreadToCancelADeadlineStillEndsTheQuery) {
+  PoolOptions o = options("async_no_threads", 1);
+  o.connection.cancel_grace = 200ms;
+  Pool pool(o);
+  run([&]() -> awaitable<void> {
+    auto db = co_await async_acquire(pool, {.deadline = steady_clock::now() + 300ms});
+    EXPECT_TRUE(db);
+    const NoThreads none;
+    auto rows = co_await async_query(**db, "select pg_sleep(30)");
+    EXPECT_FALSE(rows);
+    EXPECT_TRUE(rows.error().timed_out()) << rows.error().message();
+    EXPECT_FALSE((*db)->good());
+    EXPECT_GT(NoThreads::failed(), 1) << "it is tried again";
+  });
 }
 
 TEST(PostgresAsync, AStaleConnectionIsValidatedAndADeadOneReplaced) {

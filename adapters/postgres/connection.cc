@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <future>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "state.h"
@@ -357,10 +358,14 @@ Cancelling::Cancelling(PGconn* connection) {
   done_ = promise.get_future();
   // On a thread of its own, because PQcancel connects and waits without any time limit. The connection
   // may be gone by the time it ends.
-  std::thread([cancel = std::make_shared<Canceller>(connection), promise = std::move(promise)]() mutable {
-    (*cancel)();
-    promise.set_value();
-  }).detach();
+  try {
+    std::thread([cancel = std::make_shared<Canceller>(connection), promise = std::move(promise)]() mutable {
+      (*cancel)();
+      promise.set_value();
+    }).detach();
+  } catch (const std::system_error&) {
+    // Without a thread it is over, and has reached nobody: the caller tries again until cancel_grace has passed.
+  }
 }
 bool Cancelling::over(TimePoint deadline) const {
   return done_.wait_until(deadline) == std::future_status::ready;

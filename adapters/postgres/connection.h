@@ -10,8 +10,8 @@
 // The deadline of a call becomes its statement timeout: when it comes, the server is asked to cancel the
 // query (PQcancel, on a connection of its own) and the call returns with Error::timed_out(). That costs
 // nothing before: no round trip per query, as `set statement_timeout` would. If the server does not
-// answer the cancellation either, the call gives up after Options::cancel_grace and the connection is
-// broken.
+// answer the cancellation either, or the system has no thread to send it, the call gives up after
+// Options::cancel_grace and the connection is broken.
 // Threads: one at a time, like a file. cancel() may be called from any thread while a query runs.
 // Cost: a query is one round trip (a statement that is prepared for the first time: two).
 #pragma once

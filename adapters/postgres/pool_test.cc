@@ -10,11 +10,13 @@
 #include "bulkhead/metrics.h"
 #include "bulkhead/registry.h"
 #include "server_test.h"
+#include "tests/support/no_threads.h"
 
 namespace bulkhead::postgres::tests {
 namespace {
 
 using namespace std::chrono_literals;
+using bulkhead::tests::NoThreads;
 using std::chrono::steady_clock;
 using testing::HasSubstr;
 
@@ -88,6 +90,20 @@ TEST(PostgresConnection, TheDeadlineCancelsTheQueryAndTheConnectionGoesOn) {
   EXPECT_EQ(c.query("select pg_sleep(30)", {}, no_deadline, stop.get_token()).error().kind,
             Error::Kind::cancelled);
   stopper.join();
+}
+
+TEST(PostgresConnection, WithoutAThreadToCancelADeadlineStillEndsTheQuery) {
+  ConnectionOptions o = to_server();
+  o.cancel_grace = 200ms;
+  Connection c = connect(o);
+  {
+    const NoThreads none;
+    const auto late = c.query("select pg_sleep(30)", {}, steady_clock::now() + 20ms);
+    ASSERT_FALSE(late);
+    EXPECT_TRUE(late.error().timed_out()) << late.error().message();
+    EXPECT_GT(NoThreads::failed(), 1) << "it is tried again";
+  }
+  EXPECT_FALSE(c.good());
 }
 
 TEST(PostgresConnection, ASessionHasItsTimeoutsAndItsName) {
