@@ -19,6 +19,7 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -169,9 +170,12 @@ bool is_own_mount(const std::string& path, std::string_view mountinfo) {
 class FileWatch::Impl {
  public:
   explicit Impl(FileWatchOptions options)
-      : options_(checked(options)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (options_.notify) notify_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (options_.notify && notify_ < 0) problem_ = std::string("inotify: ") + std::strerror(errno);
+      : options_(checked(options)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        notify_(options_.notify ? inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1) {
+    if (options_.notify && notify_.number < 0) problem_ = std::string("inotify: ") + std::strerror(errno);
+    // Without it, neither poke() nor the destructor could wake the thread.
+    if (wake_.number < 0) throw std::system_error(errno, std::generic_category(), "watch: eventfd");
     if (is_own_mount(options_.path, contents_of("/proc/self/mountinfo")))
       warning_ =
           options_.path +
@@ -186,8 +190,6 @@ class FileWatch::Impl {
     stopping_.store(true);
     ring();
     thread_.join();
-    if (notify_ >= 0) close(notify_);
-    close(wake_);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -205,14 +207,14 @@ class FileWatch::Impl {
                       .changes = changes_,
                       .looks = looks_};
     for (const auto& [directory, names] : way_) s.directories.push_back(directory);
-    if (notify_ < 0) s.directories.clear();
+    if (notify_.number < 0) s.directories.clear();
     return s;
   }
 
  private:
   void ring() const noexcept {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto n = write(wake_, &one, sizeof one);
+    [[maybe_unused]] const auto n = write(wake_.number, &one, sizeof one);
   }
 
   // Watches the way as it is now. Again if it has changed meanwhile: a link may be exchanged between look and watch.
@@ -223,18 +225,18 @@ class FileWatch::Impl {
       const detail::MutexLock lock(mutex_);
       problem = problem_;
     }
-    for (int tries = 0; notify_ >= 0 && tries < 10; ++tries) {
+    for (int tries = 0; notify_.number >= 0 && tries < 10; ++tries) {
       std::map<int, std::set<std::string>> watched;
       problem.clear();
       for (const auto& [directory, names] : way) {
-        const int id = inotify_add_watch(notify_, directory.c_str(), kSigns);
+        const int id = inotify_add_watch(notify_.number, directory.c_str(), kSigns);
         if (id < 0)
           problem = directory + ": " + std::strerror(errno);
         else
           watched[id].insert(names.begin(), names.end());
       }
       for (const auto& [id, names] : watched_)
-        if (!watched.contains(id)) inotify_rm_watch(notify_, id);
+        if (!watched.contains(id)) inotify_rm_watch(notify_.number, id);
       watched_ = std::move(watched);
       Way again = way_to(options_.path);
       if (again == way) break;
@@ -249,7 +251,7 @@ class FileWatch::Impl {
   bool read_signs() {
     alignas(inotify_event) char buffer[16 * 1024];
     bool concerned = false;
-    for (ssize_t n; (n = read(notify_, buffer, sizeof buffer)) > 0;)
+    for (ssize_t n; (n = read(notify_.number, buffer, sizeof buffer)) > 0;)
       for (const char* at = buffer; at < buffer + n;) {
         const auto* event = reinterpret_cast<const inotify_event*>(at);
         at += sizeof *event + event->len;
@@ -283,12 +285,12 @@ class FileWatch::Impl {
     while (!stopping_.load()) {
       const Clock::time_point next = options_.on_tick ? std::min(next_look, next_tick) : next_look;
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
-      pollfd fds[2] = {{.fd = wake_, .events = POLLIN, .revents = 0},
-                       {.fd = notify_, .events = POLLIN, .revents = 0}};
-      poll(fds, notify_ >= 0 ? 2 : 1, static_cast<int>(std::clamp<long long>(left, 0, 3'600'000)));
+      pollfd fds[2] = {{.fd = wake_.number, .events = POLLIN, .revents = 0},
+                       {.fd = notify_.number, .events = POLLIN, .revents = 0}};
+      poll(fds, notify_.number >= 0 ? 2 : 1, static_cast<int>(std::clamp<long long>(left, 0, 3'600'000)));
       if (fds[0].revents) {
         std::uint64_t count = 0;
-        [[maybe_unused]] const auto n = read(wake_, &count, sizeof count);
+        [[maybe_unused]] const auto n = read(wake_.number, &count, sizeof count);
       }
       const Clock::time_point now = Clock::now();
       if (fds[1].revents && read_signs()) {
@@ -310,9 +312,8 @@ class FileWatch::Impl {
   }
 
   const FileWatchOptions options_;
-  const int wake_;
-  int notify_ = -1;
-  std::string warning_;  // the constructor's
+  const Descriptor wake_, notify_;  // notify_: -1 if nothing notifies
+  std::string warning_;             // the constructor's
   std::atomic<bool> stopping_{false}, poked_{false};
   // The watch's own thread, and the constructor before it.
   std::map<int, std::set<std::string>> watched_;  // names that matter, by the number of the watch

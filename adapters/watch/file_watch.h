@@ -50,7 +50,8 @@ bool is_own_mount(const std::string& path, std::string_view mountinfo);
 class FileWatch {
  public:
   // std::invalid_argument naming the option, also if the path is no regular file (a FIFO, a directory, a device). One that
-  // does not exist yet is waited for.
+  // does not exist yet is waited for. std::system_error: no thread or no file descriptor for it. Where only inotify has none,
+  // status().problem says so, and looks find changes.
   explicit FileWatch(FileWatchOptions options);
   ~FileWatch();
   FileWatch(const FileWatch&) = delete;

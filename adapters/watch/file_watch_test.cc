@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,7 +17,9 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
+#include "tests/support/no_threads.h"
 #include "tests/support/temp_directory.h"
 
 namespace bulkhead::watch {
@@ -240,6 +243,28 @@ TEST_F(FileWatchTest, AFifoIsRejectedAndOneThatTakesThePlaceOfTheFileIsToldOf) {
   replace(dir_ / "c.yaml", "two");
   changes.wait(1);
   EXPECT_EQ(watch.status().problem, "");
+}
+
+// A deaf watch would look late, and end late.
+TEST_F(FileWatchTest, WithoutAThreadOrDescriptorsItCannotBeMade) {
+  const auto descriptors = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
+  const auto before = descriptors();
+  {
+    const tests::NoThreads none;
+    EXPECT_THROW(start(dir_ / "file"), std::system_error);
+  }
+  EXPECT_EQ(descriptors(), before);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_THROW(start(dir_ / "file"), std::system_error);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  start(dir_ / "file");
+  write(dir_ / "file", "new");
+  EXPECT_TRUE(sees("new"));
 }
 
 }  // namespace
