@@ -9,6 +9,7 @@
 // Limits: the latency ends with the call's execution_timeout or deadline, and with the fault. A caller that cancels meanwhile
 //   gets its answer when the latency is over. try_acquire() never waits: its calls only fail. Calls of a bulkhead that is
 //   not enabled or in shadow mode are left alone. Handlers and coroutines continue on the thread of the clock's deadlines.
+//   A handler for which there is no memory to wait is called at once.
 // Errors are spread evenly, not at random: with 0.1 every tenth call fails.
 // Cost: none for calls while there is no fault.
 #pragma once

@@ -33,6 +33,7 @@ struct BulkheadCore final : CallPath {
   void set_draining(bool on);
   void inject(const Fault& fault);
   void end_fault();
+  void end_fault_if_over(TimePoint now) noexcept;
   std::optional<Fault> fault() const;
   bool idle() const noexcept;
   BulkheadOptions options() const;

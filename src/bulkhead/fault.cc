@@ -38,6 +38,14 @@ void BulkheadCore::end_fault() {
   mode_.fetch_and(static_cast<std::uint8_t>(~kFaulty), std::memory_order_relaxed);
 }
 
+// Not while another thread changes settings: a fault that it injects must stay. The next call tries again.
+void BulkheadCore::end_fault_if_over(TimePoint now) noexcept {
+  if (!settings.try_lock()) return;
+  if (now >= time_of(faults.until.load(std::memory_order_relaxed)))
+    mode_.fetch_and(static_cast<std::uint8_t>(~kFaulty), std::memory_order_relaxed);
+  settings.unlock();
+}
+
 std::optional<Fault> BulkheadCore::fault() const {
   const Fault now{std::chrono::nanoseconds(faults.latency.load(std::memory_order_relaxed)),
                   faults.error.load(std::memory_order_relaxed) / kMillion,
@@ -49,7 +57,10 @@ std::optional<Fault> BulkheadCore::fault() const {
 Injected CallPath::injected(TimePoint limit) noexcept {
   BulkheadCore::Faults& fault = core().faults;
   const TimePoint now = clock_.now(), until = time_of(fault.until.load(std::memory_order_relaxed));
-  if (now >= until) return {now, false};
+  if (now >= until) {
+    core().end_fault_if_over(now);  // calls pay nothing for it from now on
+    return {now, false};
+  }
   const auto latency = std::chrono::nanoseconds(fault.latency.load(std::memory_order_relaxed));
   // The error of call n is where n times the share passes a whole number.
   const std::uint64_t share = fault.error.load(std::memory_order_relaxed);

@@ -213,6 +213,34 @@ TEST(Fault, UsesTheFallbackOfFailures) {
   EXPECT_NE(why.find("injected_fault"), std::string::npos) << why;
 }
 
+TEST(Fault, CostsNothingOnceItHasEndedByItself) {
+  class CountingClock final : public Clock {
+   public:
+    TimePoint now() const noexcept override { return ++looks, time.now(); }
+    void wait(const std::atomic<std::uint32_t>& word, std::uint32_t value,
+              TimePoint until_then) noexcept override {
+      time.wait(word, value, until_then);
+    }
+    DeadlineDriver& deadlines() noexcept override { return time; }
+    ManualClock time;
+    mutable int looks = 0;
+  } clock;
+  Bulkhead b{{.name = "db", .clock = &clock}};
+  const auto looks_of_a_call = [&] {
+    clock.looks = 0;
+    EXPECT_TRUE(b.try_acquire());
+    return clock.looks;
+  };
+  const int before = looks_of_a_call();
+  b.inject({.error = 1, .until = clock.now() + 1min});
+  EXPECT_FALSE(b.try_acquire());
+  clock.time.advance(1min);
+  EXPECT_GT(looks_of_a_call(), before) << "the first call sees that it is over";
+  EXPECT_EQ(looks_of_a_call(), before);
+  b.inject({.error = 1});
+  EXPECT_FALSE(b.try_acquire());
+}
+
 TEST(Fault, TryAcquireNeverWaits) {
   ManualClock clock;
   Bulkhead b{{.name = "db", .clock = &clock}};

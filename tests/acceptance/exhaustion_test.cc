@@ -213,6 +213,34 @@ TEST_P(BulkheadExhaustion, OfACallOfACoroutine) {
       [&] { [](Bulkhead& b) -> Fire { static_cast<void>(co_await b.co_acquire()); }(*bulkhead); });
 }
 
+// Without memory to wait for the latency of a fault, the call does not wait.
+TEST_F(Exhaustion, OfAHandlerInTheLatencyOfAFault) {
+  ManualClock clock;
+  Bulkhead b{{.name = "db", .max_concurrent = 1, .clock = &clock}};
+  b.inject({.latency = 1s});
+  int tried = 0, called = 0, thrown = 0;
+  const auto expect_nothing_lost = [&](const std::function<void()>& operation) {
+    tried = called = thrown = 0;
+    const auto counted = [&] {
+      ++tried;
+      try {
+        operation();
+      } catch (const std::bad_alloc&) {
+        ++thrown;
+      }
+    };
+    sweep(counted, [&](const std::string& when) {
+      clock.advance(2s);
+      ASSERT_EQ(called, tried) << when;
+      ASSERT_TRUE(b.idle()) << when;
+    });
+    EXPECT_GE(tried, 2);
+    EXPECT_EQ(thrown, 0);
+  };
+  expect_nothing_lost([&] { b.async_acquire({}, [&](const Result<Call>&) { ++called; }); });
+  expect_nothing_lost([&] { b.async_execute([] { return 1; }, {}, [&](const Ended<int>&) { ++called; }); });
+}
+
 TEST_F(Exhaustion, OfABreakersUpdateChangesNothing) {
   ManualClock clock;
   Breaker breaker({.window_calls = 2, .minimum_calls = 2, .half_open_calls = 1, .clock = &clock});

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <coroutine>
+#include <new>
 
 #include "bulkhead/bulkhead.h"
 
@@ -134,7 +135,8 @@ class Delay {
   std::shared_ptr<Wake> wake_;
 };
 
-// Calls fn() then, on the thread of the clock's deadlines, or at once if it is over.
+// Calls fn() then, on the thread of the clock's deadlines, or at once if it is over or there is no memory to wait: its caller
+// is a handler of the gate, and an exception there would lose the call.
 template <class Fn>
 void run_at(Clock& clock, TimePoint until, Fn fn) {
   struct Later final : Alarm {
@@ -146,10 +148,10 @@ void run_at(Clock& clock, TimePoint until, Fn fn) {
     }
     Fn run;
   };
-  if (clock.now() >= until) return fn();
-  auto later = std::make_unique<Later>(std::move(fn));
+  Later* const later = clock.now() < until ? new (std::nothrow) Later(std::move(fn)) : nullptr;
+  if (!later) return fn();
   later->at = until;
-  clock.deadlines().arm(*later.release());
+  clock.deadlines().arm(*later);
 }
 
 // Why a stage rejected the call, once it has. (An optional: GCC fills an empty one with zeros at every call.)
