@@ -104,12 +104,12 @@ function(bulkhead_adapter name)
 endfunction()
 
 # bulkhead_test(name LABEL unit|adapter|acceptance|stress|model|regressions|app|web SOURCES a_test.cc [LINKS rapidcheck]
-#               [TIMEOUT seconds] [SERIAL])
+#               [TIMEOUT seconds] [SERIAL] [STANDARD 23])
 #
 # A GoogleTest program; each of its tests becomes one of CTest's. SERIAL: nothing else runs beside it, for tests that
-# measure time. ROOMS is for bulkhead_room().
+# measure time. STANDARD: tests of headers that use more of a later C++; CTest's names begin with Cxx23. then. ROOMS is for bulkhead_room().
 function(bulkhead_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 TEST "SERIAL" "LABEL;TIMEOUT" "SOURCES;LINKS;ROOMS")
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "SERIAL" "LABEL;TIMEOUT;STANDARD" "SOURCES;LINKS;ROOMS")
   if(NOT TEST_LABEL OR TEST_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "bulkhead_test(${name}): LABEL is missing, or unknown arguments: ${TEST_UNPARSED_ARGUMENTS}")
   endif()
@@ -122,7 +122,11 @@ function(bulkhead_test name)
   add_executable(${name} ${TEST_SOURCES})
   target_include_directories(${name} PRIVATE ${BULKHEAD_ROOT}/src ${BULKHEAD_ROOT})
   target_link_libraries(${name} PRIVATE ${TEST_ROOMS} ${TEST_LINKS} GTest::gmock_main bulkhead_test_warnings)
-  if(BULKHEAD_TEST_PCH)
+  set(prefix "")
+  if(TEST_STANDARD)
+    set_target_properties(${name} PROPERTIES CXX_STANDARD ${TEST_STANDARD})
+    set(prefix TEST_PREFIX Cxx${TEST_STANDARD}.)
+  elseif(BULKHEAD_TEST_PCH)
     if(NOT TARGET bulkhead_test_pch) # one for all of them
       add_library(bulkhead_test_pch OBJECT ${BULKHEAD_ROOT}/tests/support/precompiled.cc)
       target_precompile_headers(bulkhead_test_pch PRIVATE ${BULKHEAD_ROOT}/tests/support/precompiled.h)
@@ -130,7 +134,7 @@ function(bulkhead_test name)
     endif()
     target_precompile_headers(${name} REUSE_FROM bulkhead_test_pch)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST ${prefix}
     PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} RUN_SERIAL ${TEST_SERIAL})
 endfunction()
 

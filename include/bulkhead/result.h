@@ -5,7 +5,9 @@
 //   use(*rows);
 //
 // The interface is that of std::expected, which C++20 does not have: has_value, *, ->, value, error, value_or, and_then,
-// transform, or_else, transform_error, ==. Where the standard library has std::expected, a Result converts to and from it.
+// transform, or_else, transform_error, swap, ==. Where the standard library has std::expected, a Result converts to and from it.
+// One difference: a Result of another type is converted, value to value and error to error, also where T could hold it as it
+// is (bool, std::any), so that a rejection never becomes a value.
 // Layout and behaviour do not depend on the language version, so one built library serves C++20 and C++23.
 // The error is a Rejection unless a second type is named: Result<Connection, std::string>.
 //
@@ -77,16 +79,21 @@ namespace detail {
 struct NoValue {};  // what a Result<void> stores
 // Result(MakeError(), f) holds the error that f() returns, built in its place: the gate rejects without copying.
 struct MakeError {};
+struct MakeValue {};  // the same for the value
 
 template <class T>
 inline constexpr bool is_result = false;
 template <class T, class E>
 inline constexpr bool is_result<Result<T, E>> = true;
 template <class T>
+inline constexpr bool is_expected = false;
+template <class T>
 inline constexpr bool is_unexpected = false;
 template <class E>
 inline constexpr bool is_unexpected<Unexpected<E>> = true;
 #if defined(__cpp_lib_expected)
+template <class T, class E>
+inline constexpr bool is_expected<std::expected<T, E>> = true;
 template <class E>
 inline constexpr bool is_unexpected<std::unexpected<E>> = true;
 #endif
@@ -114,11 +121,34 @@ class [[nodiscard]] Result {
                 "an error must move without throwing, so that a Result is never empty");
   static constexpr bool kVoid = std::is_void_v<T>;
   using Stored = std::conditional_t<kVoid, detail::NoValue, T>;
-  template <class U>
+  // A U that becomes the value: not another Result, which may hold an error.
+  template <class U, class Plain = std::remove_cvref_t<U>>
   static constexpr bool converts_from =
-      !kVoid && !std::same_as<std::remove_cvref_t<U>, Result> &&
-      !std::same_as<std::remove_cvref_t<U>, std::in_place_t> &&
-      !detail::is_unexpected<std::remove_cvref_t<U>> && std::is_constructible_v<Stored, U>;
+      !kVoid && !std::same_as<Plain, Result> && !std::same_as<Plain, std::in_place_t> &&
+      !detail::is_unexpected<Plain> &&
+      (std::same_as<Plain, Stored> || (!detail::is_result<Plain> && !detail::is_expected<Plain>)) &&
+      std::is_constructible_v<Stored, U>;
+  // A Result or std::expected, Other, of a U or a G.
+  template <class Other, class U, class G>
+  static constexpr bool converts_both =
+      !std::same_as<Other, Result> && !std::same_as<Other, Stored> && std::is_constructible_v<E, G> &&
+      std::is_void_v<U> == kVoid && (kVoid || std::is_constructible_v<Stored, U>);
+  template <class U, class G>
+  static constexpr bool converts_implicitly =
+      std::is_convertible_v<G, E> && (kVoid || std::is_convertible_v<U, Stored>);
+  static constexpr bool kCopies = std::is_copy_constructible_v<Stored> && std::is_copy_constructible_v<E>;
+  static constexpr bool kTrivialCopy =
+      std::is_trivially_copy_constructible_v<Stored> && std::is_trivially_copy_constructible_v<E>;
+  static constexpr bool kTrivialMove =
+      std::is_trivially_move_constructible_v<Stored> && std::is_trivially_move_constructible_v<E>;
+  static constexpr bool kTrivialEnd =
+      std::is_trivially_destructible_v<Stored> && std::is_trivially_destructible_v<E>;
+  static constexpr bool kTrivialCopyAssign = kTrivialCopy && kTrivialEnd &&
+                                             std::is_trivially_copy_assignable_v<Stored> &&
+                                             std::is_trivially_copy_assignable_v<E>;
+  static constexpr bool kTrivialMoveAssign = kTrivialMove && kTrivialEnd &&
+                                             std::is_trivially_move_assignable_v<Stored> &&
+                                             std::is_trivially_move_assignable_v<E>;
 
  public:
   using value_type = T;
@@ -137,71 +167,84 @@ class [[nodiscard]] Result {
   constexpr explicit Result(std::in_place_t, Args&&... args)
       : value_(std::forward<Args>(args)...), has_value_(true) {}
   template <class... Args>
+    requires std::is_constructible_v<E, Args...>
   constexpr explicit Result(unexpect_t, Args&&... args)
-      : error_{std::forward<Args>(args)...}, has_value_(false) {}
+      : error_(std::forward<Args>(args)...), has_value_(false) {}
   template <class F>
   constexpr Result(detail::MakeError, F&& make) : error_(make()), has_value_(false) {}
+  template <class F>
+  constexpr Result(detail::MakeValue, F&& make) : value_(make()), has_value_(true) {}
   template <class G>
     requires std::constructible_from<E, G>
   constexpr Result(Unexpected<G> unexpected)  // NOLINT: `return Unexpected(error);`
       : error_(std::move(unexpected).error()), has_value_(false) {}
   template <class U, class G>
-    requires(!std::same_as<Result<U, G>, Result> && std::constructible_from<E, G> &&
-             std::is_void_v<U> == kVoid && (kVoid || std::is_constructible_v<Stored, U>))
-  constexpr explicit(!std::is_convertible_v<G, E> || !(kVoid || std::is_convertible_v<U, Stored>))
-      Result(Result<U, G> other) {
-    if (!other)
-      fail(std::move(other).error());
-    else if constexpr (kVoid)
-      fill();
-    else
-      fill(*std::move(other));
+    requires converts_both<Result<U, G>, U, G>
+  constexpr explicit(!converts_implicitly<U, G>) Result(Result<U, G> other) {
+    take(std::move(other));
   }
 #if defined(__cpp_lib_expected)
   template <class... Args>
+    requires std::is_constructible_v<E, Args...>
   constexpr explicit Result(std::unexpect_t, Args&&... args)
       : Result(unexpect, std::forward<Args>(args)...) {}
   template <class G>
     requires std::constructible_from<E, G>
   constexpr Result(std::unexpected<G> unexpected)  // NOLINT: implicit on purpose
       : Result(unexpect, std::move(unexpected).error()) {}
-  constexpr Result(std::expected<T, E> other) {  // NOLINT: implicit on purpose
-    if (!other)
-      fail(std::move(other).error());
-    else if constexpr (kVoid)
-      fill();
-    else
-      fill(*std::move(other));
+  // Templates, so that nothing converts to std::expected on the way in: a Result that cannot be copied would find a way to itself.
+  template <class U, class G>
+    requires converts_both<std::expected<U, G>, U, G>
+  constexpr explicit(!converts_implicitly<U, G>) Result(std::expected<U, G> other) {
+    take(std::move(other));
   }
-  constexpr operator std::expected<T, E>() const& {
-    return Result(*this).expected();
-  }  // NOLINT: implicit on purpose
-  constexpr operator std::expected<T, E>() && { return expected(); }  // NOLINT: implicit on purpose
+  constexpr operator std::expected<T, E>() const&  // NOLINT: implicit on purpose
+    requires kCopies
+  {
+    return expected(*this);
+  }
+  constexpr operator std::expected<T, E>() &&  // NOLINT: implicit on purpose
+    requires std::is_move_constructible_v<Stored>
+  {
+    return expected(std::move(*this));
+  }
 #endif
 
+  constexpr Result(const Result&)
+    requires kTrivialCopy
+  = default;
   constexpr Result(const Result& other)
-    requires(std::is_copy_constructible_v<Stored> && std::is_copy_constructible_v<E>)
+    requires(kCopies && !kTrivialCopy)
   {
     if (other.has_value_)
       fill(other.value_);
     else
       fail(other.error_);
   }
+  constexpr Result(Result&&)
+    requires kTrivialMove
+  = default;
   constexpr Result(Result&& other) noexcept(std::is_nothrow_move_constructible_v<Stored>)
-    requires std::is_move_constructible_v<Stored>
+    requires(std::is_move_constructible_v<Stored> && !kTrivialMove)
   {
     if (other.has_value_)
       fill(std::move(other.value_));
     else
       fail(std::move(other.error_));
   }
+  constexpr Result& operator=(const Result&)
+    requires kTrivialCopyAssign
+  = default;
   constexpr Result& operator=(const Result& other)
-    requires(std::is_copy_constructible_v<Stored> && std::is_copy_constructible_v<E>)
+    requires(kCopies && !kTrivialCopyAssign)
   {
     return *this = Result(other);
   }
+  constexpr Result& operator=(Result&&)
+    requires kTrivialMoveAssign
+  = default;
   constexpr Result& operator=(Result&& other) noexcept(std::is_nothrow_move_constructible_v<Stored>)
-    requires std::is_move_constructible_v<Stored>
+    requires(std::is_move_constructible_v<Stored> && !kTrivialMoveAssign)
   {
     if (this != &other) {
       if (other.has_value_)
@@ -212,7 +255,7 @@ class [[nodiscard]] Result {
     return *this;
   }
   template <class U = Stored>
-    requires converts_from<U>
+    requires(converts_from<U> && std::is_assignable_v<Stored&, U>)
   constexpr Result& operator=(U&& value) {
     become_value(std::forward<U>(value));
     return *this;
@@ -225,7 +268,7 @@ class [[nodiscard]] Result {
   }
   constexpr ~Result() { clear(); }
   constexpr ~Result()
-    requires(std::is_trivially_destructible_v<Stored> && std::is_trivially_destructible_v<E>)
+    requires kTrivialEnd
   = default;
 
   template <class... Args>
@@ -234,6 +277,18 @@ class [[nodiscard]] Result {
     clear();
     fill(std::forward<Args>(args)...);
     return value_;
+  }
+  constexpr void swap(Result& other) noexcept(std::is_nothrow_move_constructible_v<Stored>)
+    requires std::is_move_constructible_v<Stored>
+  {
+    Result mine = std::move(*this);
+    *this = std::move(other);
+    other = std::move(mine);
+  }
+  friend constexpr void swap(Result& a, Result& b) noexcept(noexcept(a.swap(b)))
+    requires std::is_move_constructible_v<Stored>
+  {
+    a.swap(b);
   }
 
   constexpr bool has_value() const noexcept { return has_value_; }
@@ -309,12 +364,20 @@ class [[nodiscard]] Result {
     return otherwise(*this, std::forward<F>(f));
   }
   template <class F>
+  constexpr auto or_else(F&& f) & {
+    return otherwise(*this, std::forward<F>(f));
+  }
+  template <class F>
   constexpr auto or_else(F&& f) && {
     return otherwise(std::move(*this), std::forward<F>(f));
   }
   // f(error) gives a new error.
   template <class F>
   constexpr auto transform_error(F&& f) const& {
+    return map_error(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr auto transform_error(F&& f) & {
     return map_error(*this, std::forward<F>(f));
   }
   template <class F>
@@ -333,7 +396,7 @@ class [[nodiscard]] Result {
       return *a == *b;
   }
   template <class U>
-    requires(!kVoid && !detail::is_result<U> && !detail::is_unexpected<U>)
+    requires(!kVoid && !detail::is_result<U> && !detail::is_expected<U> && !detail::is_unexpected<U>)
   friend constexpr bool operator==(const Result& a, const U& b) {
     return a.has_value() && *a == b;
   }
@@ -346,6 +409,16 @@ class [[nodiscard]] Result {
   friend constexpr bool operator==(const Result& a, const std::unexpected<G>& b) {
     return !a.has_value() && a.error() == b.error();
   }
+  // Both orders: std::expected would compare its value with a Result.
+  friend constexpr bool operator==(const Result& a, const std::expected<T, E>& b) {
+    if (a.has_value() != b.has_value()) return false;
+    if (!a) return a.error() == b.error();
+    if constexpr (kVoid)
+      return true;
+    else
+      return *a == *b;
+  }
+  friend constexpr bool operator==(const std::expected<T, E>& a, const Result& b) { return b == a; }
 #endif
 
  private:
@@ -384,7 +457,8 @@ class [[nodiscard]] Result {
       call(std::forward<F>(f), std::forward<Self>(self));
       return Result<Next, E>();
     } else {
-      return Result<Next, E>(std::in_place, call(std::forward<F>(f), std::forward<Self>(self)));
+      return Result<Next, E>(detail::MakeValue(),
+                             [&]() -> Next { return call(std::forward<F>(f), std::forward<Self>(self)); });
     }
   }
   template <class Self, class F>
@@ -408,12 +482,13 @@ class [[nodiscard]] Result {
       return Result<T, G>(std::in_place, std::forward<Self>(self).value_);
   }
 #if defined(__cpp_lib_expected)
-  constexpr std::expected<T, E> expected() {
-    if (!has_value_) return std::expected<T, E>(std::unexpect, std::move(error_));
+  template <class Self>
+  static constexpr std::expected<T, E> expected(Self&& self) {
+    if (!self.has_value_) return std::expected<T, E>(std::unexpect, std::forward<Self>(self).error_);
     if constexpr (kVoid)
       return {};
     else
-      return std::expected<T, E>(std::in_place, std::move(value_));
+      return std::expected<T, E>(std::in_place, std::forward<Self>(self).value_);
   }
 #endif
 
@@ -427,6 +502,15 @@ class [[nodiscard]] Result {
   constexpr void fail(G&& error) {
     std::construct_at(std::addressof(error_), std::forward<G>(error));
     has_value_ = false;
+  }
+  template <class Other>
+  constexpr void take(Other&& other) {
+    if (!other)
+      fail(std::forward<Other>(other).error());
+    else if constexpr (kVoid)
+      fill();
+    else
+      fill(*std::forward<Other>(other));
   }
   constexpr void clear() noexcept {
     if (has_value_)
@@ -467,12 +551,12 @@ class [[nodiscard]] Result {
     Result& self;
     E error;
     bool done = false;
-    explicit Restore(Result& result) : self(result), error(std::move(result.error_)) {
+    constexpr explicit Restore(Result& result) : self(result), error(std::move(result.error_)) {
       std::destroy_at(std::addressof(self.error_));
     }
     Restore(const Restore&) = delete;
     Restore& operator=(const Restore&) = delete;
-    ~Restore() {
+    constexpr ~Restore() {
       if (!done) self.fail(std::move(error));
     }
   };

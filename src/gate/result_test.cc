@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <any>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -51,6 +53,81 @@ TEST(Result, IsAsLargeAsTheLargerAlternativeAndAFlag) {
   static_assert(sizeof(Result<int>) == sizeof(Rejection) + alignof(Rejection));
   static_assert(sizeof(Result<void>) == sizeof(Result<int>));
   static_assert(sizeof(Result<char, char>) == 2);
+}
+
+struct Seven {};  // neither trivial nor assignable from what Result<Seven> is made of
+
+TEST(Result, CopiesMovesAndDestroysAsItsAlternativesDo) {
+  using Owner = Result<std::unique_ptr<int>>;
+  static_assert(!std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner>);
+  static_assert(std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_move_assignable_v<Owner>);
+  using Lock = Result<std::mutex, int>;
+  static_assert(!std::is_move_constructible_v<Lock> && !std::is_move_assignable_v<Lock>);
+  static_assert(std::is_copy_constructible_v<Result<std::string>>);
+  static_assert(!std::is_trivially_copy_constructible_v<Result<std::string>>);
+  static_assert(std::is_trivially_copyable_v<Result<int, int>>);
+  static_assert(std::is_trivially_copyable_v<Result<void, int>>);
+  static_assert(std::is_trivially_copyable_v<Result<Seven, char>>);
+}
+
+TEST(Result, ARejectionStaysARejectionWhenItsTypeChanges) {
+  const Result<int, int> rejected(unexpect, 7);
+  Result<bool, int> flag = true;
+  EXPECT_FALSE((std::is_assignable_v<Result<bool, int>&, Result<std::string, int>>));
+  flag = rejected;
+  EXPECT_EQ(flag, Unexpected(7));
+  EXPECT_EQ((Result<bool, int>(rejected)), Unexpected(7));
+  flag = true;
+  flag = Result<int, int>(unexpect, 8);
+  EXPECT_EQ(flag, Unexpected(8));
+  flag = Result<int, int>(0);
+  EXPECT_EQ(flag, false);
+  Result<std::any, int> anything = std::any(1);
+  anything = rejected;
+  EXPECT_FALSE(anything);
+  EXPECT_FALSE((Result<std::any, int>(rejected)));
+  // A Result in a Result is a value of the outer one.
+  Result<Result<int, int>, int> nested = rejected;
+  ASSERT_TRUE(nested);
+  EXPECT_EQ(*nested, Unexpected(7));
+  nested = Unexpected(1);
+  nested = rejected;
+  EXPECT_TRUE(nested);
+}
+
+TEST(Result, MakesAnErrorAsItsConstructorsDo) {
+  EXPECT_EQ((Result<int, std::string>(unexpect, 3, 'x').error()), "xxx");
+  EXPECT_FALSE((std::is_constructible_v<Result<int, std::string>, unexpect_t, std::mutex>));
+}
+
+TEST(Result, Swaps) {
+  Result<std::string, int> a("left"), b(unexpect, 4);
+  a.swap(b);
+  EXPECT_EQ(a, Unexpected(4));
+  EXPECT_EQ(b, "left");
+  swap(a, b);
+  EXPECT_EQ(a, "left");
+  EXPECT_EQ(b, Unexpected(4));
+}
+
+struct Immovable {
+  explicit Immovable(int n) : number(n) {}
+  Immovable(Immovable&&) = delete;
+  int number;
+};
+
+TEST(Result, TransformMakesWhatCannotMoveInItsPlace) {
+  const Result<Immovable, int> made = Result<int, int>(3).transform([](int n) { return Immovable(n); });
+  EXPECT_EQ(made->number, 3);
+  const auto other = Result<int, int>(unexpect, 3).transform_error([](int n) { return n + 1; });
+  EXPECT_EQ(other, Unexpected(4));
+}
+
+TEST(Result, FunctionsSeeTheErrorAsItIs) {
+  Result<int, std::string> r(unexpect, "a");
+  EXPECT_EQ(r.or_else([](std::string& e) { return e += "b", Result<int, int>(1); }), 1);
+  EXPECT_EQ(r.transform_error([](std::string& e) { return e += "c", 2; }), Unexpected(2));
+  EXPECT_EQ(r.error(), "abc");
 }
 
 TEST(Result, ComparesWithValuesErrorsAndResultsOfOtherTypes) {
@@ -153,6 +230,44 @@ TEST(Result, ConvertsToAndFromExpected) {
   EXPECT_EQ(back.error().name, "db");
   const std::expected<void, Rejection> none = Result<void>(unexpect, kFull);
   EXPECT_FALSE(none);
+  const Result<std::string> text(std::expected<const char*, Rejection>("a"));
+  EXPECT_EQ(text, "a");
+}
+
+TEST(Result, WhatCannotBeCopiedIsMovedToAndFromExpected) {
+  using Owner = Result<std::unique_ptr<int>>;
+  using Theirs = std::expected<std::unique_ptr<int>, Rejection>;
+  static_assert(!std::is_convertible_v<const Owner&, Theirs> && !std::is_convertible_v<Owner&, Theirs>);
+  static_assert(!std::is_convertible_v<const Theirs&, Owner> && !std::is_convertible_v<Theirs&, Owner>);
+  static_assert(!std::is_convertible_v<Result<std::mutex, int>, std::expected<std::mutex, int>>);
+  static_assert(
+      !std::is_convertible_v<Result<void, std::unique_ptr<int>>&, std::expected<void, std::unique_ptr<int>>>);
+  Theirs theirs = Owner(std::make_unique<int>(5));
+  const Owner back = std::move(theirs);
+  EXPECT_EQ(**back, 5);
+}
+
+TEST(Result, ARejectionOfExpectedStaysARejection) {
+  Result<bool, int> flag = true;
+  flag = std::expected<bool, int>(std::unexpect, 3);
+  EXPECT_EQ(flag, Unexpected(3));
+  flag = true;
+  flag = std::expected<int, int>(std::unexpect, 4);
+  EXPECT_EQ(flag, Unexpected(4));
+  Result<std::any, int> anything = std::any(1);
+  anything = std::expected<int, int>(std::unexpect, 3);
+  EXPECT_FALSE(anything);
+  flag = std::unexpected(5);
+  EXPECT_EQ(flag, std::unexpected(5));
+}
+
+TEST(Result, ComparesWithExpectedInBothOrders) {
+  using Ours = Result<int, int>;
+  using Theirs = std::expected<int, int>;
+  EXPECT_TRUE(Ours(5) == Theirs(5) && Theirs(5) == Ours(5));
+  EXPECT_TRUE(Ours(5) != Theirs(6) && Theirs(5) != Ours(6));
+  EXPECT_TRUE(Ours(unexpect, 3) == Theirs(std::unexpect, 3) && Theirs(std::unexpect, 3) == Ours(unexpect, 3));
+  EXPECT_TRUE(Ours(unexpect, 3) != Theirs(std::unexpect, 4) && Theirs(std::unexpect, 3) != Ours(3));
 }
 #endif
 

@@ -1,17 +1,22 @@
 // One program for every compiler and language version: it includes each public header, calls into the library across the
-// interfaces whose layout matters, and prints the size of the types that cross it. tests/install/consume compares the output.
+// interfaces whose layout matters, and prints the size of the types that cross it and how they are passed. tests/install/consume
+// compares the output.
 #include <all_headers.h>  // generated: one #include for each public header
 
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <type_traits>
 
 namespace {
 
 template <class T>
 void layout(const char* name) {
-  std::printf("%s %zu %zu\n", name, sizeof(T), alignof(T));
+  std::printf("%s %zu %zu copies=%d moves=%d trivial=%d,%d,%d\n", name, sizeof(T), alignof(T),
+              std::is_copy_constructible_v<T>, std::is_nothrow_move_constructible_v<T>,
+              std::is_trivially_copy_constructible_v<T>, std::is_trivially_move_constructible_v<T>,
+              std::is_trivially_destructible_v<T>);
 }
 
 int failed(const char* what) {
@@ -23,7 +28,9 @@ int failed(const char* what) {
 
 int main() {
   using namespace std::chrono_literals;
+  static_assert(!std::is_copy_constructible_v<bulkhead::Result<bulkhead::Permit>>, "a permit has one owner");
   layout<bulkhead::Result<int>>("Result<int>");
+  layout<bulkhead::Result<int, int>>("Result<int, int>");
   layout<bulkhead::Result<void>>("Result<void>");
   layout<bulkhead::Result<bulkhead::Permit>>("Result<Permit>");
   layout<bulkhead::Result<std::string>>("Result<std::string>");
