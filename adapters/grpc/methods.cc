@@ -28,16 +28,24 @@ MethodCounters& Methods::of(std::string_view method, const ServerGuardOptions& o
     const auto found = all_.find(method);
     if (found != all_.end()) return *found->second;
   }
+  const Method* const entry = match(options.methods, method);
+  const auto exempt = std::find_if(options.exempt.begin(), options.exempt.end(),
+                                   [&](const std::string& prefix) { return method.starts_with(prefix); });
+  const bool is_exempt = exempt != options.exempt.end();
   const std::unique_lock lock(mutex_);
-  // What shares an entry of counters must share the entry of the list, so such a method is protected as "/" is.
-  if (all_.size() >= most) method = "/";
+  // Methods that share counters are those that are treated alike: under the name of what decides that.
+  if (all_.size() >= most) {
+    if (is_exempt)
+      method = *exempt;
+    else
+      method = entry ? std::string_view(entry->name) : "/";
+  }
   auto& counters = all_[std::string(method)];
   if (!counters) {
     counters = std::make_unique<MethodCounters>();
     counters->name = method;
-    counters->exempt = std::any_of(options.exempt.begin(), options.exempt.end(),
-                                   [&](const std::string& prefix) { return method.starts_with(prefix); });
-    counters->entry = match(options.methods, method);
+    counters->exempt = is_exempt;
+    counters->entry = entry;
   }
   return *counters;
 }

@@ -57,8 +57,8 @@ struct MethodCounters {
   std::array<std::atomic<std::uint64_t>, 17> ended{};
 };
 
-// Finds the counters of a method, and makes them for its first RPC. At most `most` methods: further names, which a generic
-// service takes from its clients, share one entry.
+// Finds the counters of a method, and makes them for its first RPC. At most `most` methods, because clients may invent names:
+// further ones share the counters of the entry or the exempt prefix that they match, and the rest those of "/".
 class Methods {
  public:
   static constexpr std::size_t most = 1000;

@@ -36,6 +36,27 @@ Status call(Echo::Stub& stub, const std::vector<std::pair<std::string, std::stri
   return status;
 }
 
+// A call with an empty message.
+Status call_by_name(::grpc::GenericStub& stub, const std::string& method) {
+  ::grpc::CompletionQueue queue;
+  ClientContext context;
+  const ::grpc::Slice empty("");
+  const ::grpc::ByteBuffer request(&empty, 1);
+  const auto rpc = stub.PrepareUnaryCall(&context, method, request, &queue);
+  rpc->StartCall();
+  ::grpc::ByteBuffer reply;
+  Status status;
+  rpc->Finish(&reply, &status, &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  EXPECT_TRUE(queue.Next(&tag, &ok));
+  return status;
+}
+Status call_by_name(const World& world, const std::string& method) {
+  ::grpc::GenericStub stub(world.channel());
+  return call_by_name(stub, method);
+}
+
 struct Holding {
   explicit Holding(World& world) : stub(world.stub()), thread([this] { call(*stub, {}, "hold"); }) {}
   ~Holding() { thread.join(); }
@@ -129,6 +150,53 @@ TEST(GrpcPeers, ARouterSeesMethodPeerAndMetadata) {
   EXPECT_EQ(world.registry.get("batch")->snapshot().gate.admitted, 1);
 }
 
+// A client invents method names until the guard makes no more counters; what it has not seen by then is protected all the same.
+// The server needs a callback service, here the health checks: without one gRPC calls each method that it does not have "unknown".
+void invent_methods(const World& world) {
+  ::grpc::GenericStub stub(world.channel());
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_EQ(call_by_name(stub, "/invented.Service/M" + std::to_string(i)).error_code(),
+              StatusCode::UNIMPLEMENTED);
+  ASSERT_EQ(world.guard->snapshot().size(), 1000);
+}
+
+TEST(GrpcPeers, AMethodIsProtectedHoweverManyNamesClientsInvent) {
+  for (const Api api : {Api::sync, Api::callback}) {
+    ::grpc::EnableDefaultHealthCheckService(true);
+    World world({.api = api,
+                 .bulkhead = {.max_concurrent = 1},
+                 .guard = {.methods = {{.name = "/bulkhead.testing.Echo/Unary", .bulkhead = "echo"},
+                                       {.name = "/bulkhead.testing.Echo/", .bulkhead = "echo"},
+                                       {.name = "/grpc.health.v1.Health/", .bulkhead = "echo"}}}});
+    ::grpc::EnableDefaultHealthCheckService(false);
+    invent_methods(world);
+    const Holding holding(world);
+    EXPECT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+    EXPECT_EQ(call(*world.stub()).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(call_by_name(world, "/bulkhead.testing.Echo/Other").error_code(),
+              StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(sum(world.method("Unary").rejected), 1);
+    EXPECT_EQ(sum(world.method("").rejected), 1);  // of all methods of the entry "/bulkhead.testing.Echo/"
+    EXPECT_TRUE(call_by_name(world, "/grpc.health.v1.Health/Check").ok());
+    world.stage.let_go();
+  }
+}
+
+TEST(GrpcPeers, ARouterSeesTheMethodHoweverManyNamesClientsInvent) {
+  for (const Api api : {Api::sync, Api::callback}) {
+    std::string method;
+    ::grpc::EnableDefaultHealthCheckService(true);
+    World world({.api = api, .guard = {.router = [&](const Arrival& arrival) -> std::optional<Method> {
+                               method = arrival.method;
+                               return Method{.bulkhead = "echo"};
+                             }}});
+    ::grpc::EnableDefaultHealthCheckService(false);
+    invent_methods(world);
+    EXPECT_TRUE(call(*world.stub()).ok());
+    EXPECT_EQ(method, "/bulkhead.testing.Echo/Unary");
+  }
+}
+
 TEST(GrpcPeers, TheStatusOfAReasonAndTheNameAreSettings) {
   ServerGuardOptions guard;
   guard.rejections.status_for.concurrency_limit = StatusCode::UNAVAILABLE;
@@ -150,19 +218,7 @@ TEST(GrpcPeers, HealthChecksAreAnsweredWhileEverythingIsFull) {
   ::grpc::EnableDefaultHealthCheckService(false);
   const Holding holding(world);
   EXPECT_TRUE(eventually([&] { return world.stage.inside == 1; }));
-  ::grpc::GenericStub generic(world.channel());
-  ::grpc::CompletionQueue queue;
-  ClientContext context;
-  const ::grpc::Slice empty("");
-  const ::grpc::ByteBuffer request(&empty, 1);
-  const auto rpc = generic.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
-  rpc->StartCall();
-  ::grpc::ByteBuffer reply;
-  Status status;
-  rpc->Finish(&reply, &status, this);
-  void* tag = nullptr;
-  bool ok = false;
-  ASSERT_TRUE(queue.Next(&tag, &ok));
+  const Status status = call_by_name(world, "/grpc.health.v1.Health/Check");
   EXPECT_TRUE(status.ok()) << status.error_message();
   world.stage.let_go();
 }

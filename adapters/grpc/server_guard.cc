@@ -75,8 +75,10 @@ namespace detail {
 // One RPC, until it has ended. Its owner is an interceptor, or a handler or relay of a GuardedService.
 class Rpc {
  public:
-  Rpc(ServerGuard::State& state, MethodCounters& method, ::grpc::ServerContextBase& context)
-      : state_(state), method_(method), context_(context) {
+  // The name lives as long as the RPC. Methods may share counters, so these have another.
+  Rpc(ServerGuard::State& state, MethodCounters& method, std::string_view name,
+      ::grpc::ServerContextBase& context)
+      : state_(state), method_(method), name_(name), context_(context) {
     give(this);
   }
   Rpc(const Rpc&) = delete;
@@ -116,7 +118,7 @@ class Rpc {
       const std::string peer = context_.peer();
       trusted_ = state_.trusts(context_);
       const auto get = [this](std::string_view name) { return metadata(name); };
-      routed = o.router({.method = method_.name, .peer = peer, .trusted = trusted_, .metadata = get});
+      routed = o.router({.method = name_, .peer = peer, .trusted = trusted_, .metadata = get});
     }
     const Method* const entry = routed ? &*routed : method_.entry;
     if (!entry || (entry->bulkhead.empty() && entry->tenants.empty())) return admit_freely();
@@ -231,6 +233,7 @@ class Rpc {
 
   ServerGuard::State& state_;
   MethodCounters& method_;
+  const std::string_view name_;
   ::grpc::ServerContextBase& context_;
   bool arrived_ = false, admitted_ = false, trusted_ = false;
   int code_ = kNoStatus;
@@ -249,6 +252,7 @@ namespace {
 struct Arrival {
   const ::grpc::ServerContextBase* context = nullptr;
   MethodCounters* method = nullptr;
+  std::string_view name;
   std::weak_ptr<ServerGuard::State> state;  // of the factory: gone with its server, if the method never asked
 
   static Arrival& latest() noexcept {
@@ -263,8 +267,9 @@ struct Arrival {
 // gRPC destroys it with the context, when the RPC has ended.
 class RpcInterceptor final : public ::grpc::experimental::Interceptor {
  public:
-  RpcInterceptor(ServerGuard::State& state, MethodCounters& method, ::grpc::ServerContextBase& context)
-      : rpc_(state, method, context) {}
+  RpcInterceptor(ServerGuard::State& state, MethodCounters& method, std::string_view name,
+                 ::grpc::ServerContextBase& context)
+      : rpc_(state, method, name, context) {}
 
   void Intercept(::grpc::experimental::InterceptorBatchMethods* batch) override {
     take(&rpc_);
@@ -331,17 +336,17 @@ void hold(const Rpc& rpc, const ::grpc::ServerContext& context) {
 }  // namespace
 
 GuardedMethod::GuardedMethod(const ServerGuard& guard, std::string_view name)
-    : state_(*guard.state_), counters_(state_.methods.of(name, state_.options)) {}
+    : state_(*guard.state_), counters_(state_.methods.of(name, state_.options)), name_(name) {}
 
 OwnRpc::OwnRpc(const GuardedMethod& method, ::grpc::ServerContextBase& context) {
   if (Rpc::of(&context)) return;
   if (!Arrival::latest().take(context)) method.counters_.started.fetch_add(1, std::memory_order_relaxed);
-  rpc_.reset(new Rpc(method.state_, method.counters_, context));
+  rpc_.reset(new Rpc(method.state_, method.counters_, method.name_, context));
 }
 OwnRpc::OwnRpc(::grpc::CallbackServerContext& context) {
   Arrival& arrival = Arrival::latest();
   if (!Rpc::of(&context) && arrival.take(context))
-    rpc_.reset(new Rpc(*arrival.state.lock(), *arrival.method, context));
+    rpc_.reset(new Rpc(*arrival.state.lock(), *arrival.method, arrival.name, context));
 }
 OwnRpc::OwnRpc(OwnRpc&& other) noexcept = default;
 OwnRpc::~OwnRpc() = default;
@@ -461,14 +466,16 @@ std::unique_ptr<ServerGuard::Factory> ServerGuard::interceptor() {
         : kept_(std::move(state)), state_(kept_.get(), [](State*) {}) {}
     ::grpc::experimental::Interceptor* CreateServerInterceptor(
         ::grpc::experimental::ServerRpcInfo* info) override {
-      MethodCounters& method = state_->methods.of(info->method() ? info->method() : "", state_->options);
+      const std::string_view name = info->method() ? info->method() : "";
+      MethodCounters& method = state_->methods.of(name, state_->options);
       method.started.fetch_add(1, std::memory_order_relaxed);
       ::grpc::ServerContextBase& context = *info->server_context();
       if (!dynamic_cast<::grpc::CallbackServerContext*>(&context))
-        return new detail::RpcInterceptor(*state_, method, context);
+        return new detail::RpcInterceptor(*state_, method, name, context);
       detail::Arrival& arrival = detail::Arrival::latest();
       arrival.context = &context;
       arrival.method = &method;
+      arrival.name = name;
       if (arrival.state.owner_before(state_) || state_.owner_before(arrival.state)) arrival.state = state_;
       return nullptr;
     }

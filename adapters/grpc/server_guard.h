@@ -99,7 +99,8 @@ struct ServerGuardOptions {
 };
 
 struct MethodSnapshot {
-  std::string method;
+  std::string
+      method;  // after 1000 names, for those that are new: the entry or the exempt prefix that they match, else "/"
   std::uint64_t started = 0;   // RPCs that gRPC delivered
   std::uint64_t admitted = 0;  // that went on to their handler, also without a bulkhead
   std::uint64_t retries = 0;   // that a client's gRPC sent again (grpc-previous-rpc-attempts)
@@ -148,7 +149,7 @@ namespace detail {
 
 class Rpc;
 
-// For service.h: a method of a guarded service.
+// For service.h: a method of a guarded service. The name outlives it.
 class GuardedMethod {
  public:
   GuardedMethod(const ServerGuard& guard, std::string_view name);
@@ -157,6 +158,7 @@ class GuardedMethod {
   friend class OwnRpc;
   ServerGuard::State& state_;
   MethodCounters& counters_;
+  std::string_view name_;
 };
 
 // An RPC, which ends with this object. Empty if another object on this thread has it: an interceptor, or a GuardedService around
