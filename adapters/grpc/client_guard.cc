@@ -74,8 +74,9 @@ class ClientRpc final : public ::grpc::experimental::Interceptor {
     Call begun;
     if (auto answer = bulkhead_->begin_acquire(options, begun)) return decide(batch, *std::move(answer));
     options.stop = gone_.get_token();
-    if (info_.type() == ClientRpcInfo::Type::UNARY) {
-      // Proceed() and Hijack() come later, on the thread that gives the place.
+    if (batch->GetRecvStatus()) {
+      // The whole RPC is this batch, so Proceed() and Hijack() may come later, on the thread that gives the place. Otherwise gRPC
+      // issues further batches meanwhile, which would go to a call that has not started.
       const std::shared_ptr<Bulkhead> bulkhead = bulkhead_;  // the RPC may end inside
       bulkhead->async_acquire(std::move(begun), std::move(options),
                               [this, batch](Result<Call> call) { decide(batch, std::move(call)); });

@@ -173,6 +173,89 @@ TEST_F(GrpcClient, TheCallbackApiWaitsWithoutAThread) {
   EXPECT_TRUE(holding.get().ok());
 }
 
+// Collects the tags of an RPC in a completion queue; false: one did not arrive.
+bool arrive(::grpc::CompletionQueue& queue, int tags) {
+  for (int i = 0; i < tags; ++i) {
+    void* tag = nullptr;
+    bool ok = false;
+    if (queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + 10s) !=
+        ::grpc::CompletionQueue::GOT_EVENT)
+      return false;
+  }
+  return true;
+}
+
+TEST_F(GrpcClient, AnAsynchronousCallWaitsWithoutAThread) {
+  guarded({.max_concurrent = 1, .max_queue = 4});
+  auto holding = std::async(std::launch::async, [&] { return call("hold"); });
+  ASSERT_TRUE(eventually([&] { return world_.stage.inside == 1; }));
+  ::grpc::CompletionQueue queue;
+  ClientContext context;
+  const auto rpc = stub_->PrepareAsyncUnary(&context, ask("a"), &queue);
+  rpc->StartCall();
+  Reply reply;
+  Status status;
+  rpc->Finish(&reply, &status, this);
+  EXPECT_EQ(out_->snapshot().gate.waiting, 1);  // and this thread has not waited
+  world_.stage.let_go();
+  EXPECT_TRUE(arrive(queue, 1) && status.ok());
+  EXPECT_EQ(reply.text(), "a");
+  EXPECT_TRUE(holding.get().ok());
+}
+
+TEST_F(GrpcClient, ACallThatReadsItsInitialMetadataFirstWaitsThere) {
+  guarded({.max_concurrent = 1, .max_queue = 4, .max_wait = 50ms});
+  auto holding = std::async(std::launch::async, [&] { return call("hold"); });
+  ASSERT_TRUE(eventually([&] { return world_.stage.inside == 1; }));
+  for (const bool full : {true, false}) {
+    if (!full) {
+      world_.stage.let_go();
+      EXPECT_TRUE(holding.get().ok());
+    }
+    ::grpc::CompletionQueue queue;
+    ClientContext context;
+    const auto rpc = stub_->PrepareAsyncUnary(&context, ask("a"), &queue);
+    rpc->StartCall();
+    rpc->ReadInitialMetadata(this);
+    EXPECT_EQ(out_->snapshot().gate.waiting, 0);  // decided: nothing may be issued before that
+    Reply reply;
+    Status status;
+    rpc->Finish(&reply, &status, this);
+    const bool ended = arrive(queue, 2);
+    EXPECT_TRUE(ended);
+    if (!ended) {  // the queue must be empty when it goes
+      context.TryCancel();
+      arrive(queue, 1);
+    }
+    EXPECT_EQ(status.error_code(), full ? StatusCode::RESOURCE_EXHAUSTED : StatusCode::OK);
+  }
+}
+
+TEST_F(GrpcClient, AUnaryCallWithAReactorWaitsWhereItStarts) {
+  struct Reactor final : ::grpc::ClientUnaryReactor {
+    void OnDone(const Status& status) override { done.set_value(status); }
+    std::promise<Status> done;
+  };
+  guarded({.max_concurrent = 1, .max_queue = 4, .max_wait = 50ms});
+  auto holding = std::async(std::launch::async, [&] { return call("hold"); });
+  ASSERT_TRUE(eventually([&] { return world_.stage.inside == 1; }));
+  for (const bool full : {true, false}) {
+    if (!full) {
+      world_.stage.let_go();
+      EXPECT_TRUE(holding.get().ok());
+    }
+    ClientContext context;
+    const Ask request = ask("a");
+    Reply reply;
+    Reactor reactor;
+    stub_->async()->Unary(&context, &request, &reply, &reactor);
+    reactor.StartCall();
+    EXPECT_EQ(out_->snapshot().gate.waiting, 0);
+    EXPECT_EQ(reactor.done.get_future().get().error_code(),
+              full ? StatusCode::RESOURCE_EXHAUSTED : StatusCode::OK);
+  }
+}
+
 TEST_F(GrpcClient, AStreamHoldsItsPlaceUntilItIsFinishedOrAbandoned) {
   guarded({.max_concurrent = 1});
   {
