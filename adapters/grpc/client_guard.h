@@ -79,6 +79,8 @@ class ClientGuard {
 };
 
 // Gives `to` the deadline of the RPC that is served, if that is earlier than its own. Call it before `to` is used.
+// A context of ClientContext::FromServerContext() needs it, too: gRPC gives the inherited deadline and cancellation to the call below
+// the interceptors, so the wait in line does not see them, and ClientContext::deadline() does not show them.
 void pass_on_deadline(const ::grpc::ServerContextBase& from, ::grpc::ClientContext& to);
 
 }  // namespace bulkhead::grpc

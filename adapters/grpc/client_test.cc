@@ -333,6 +333,30 @@ TEST_F(GrpcClient, AServerPassesItsDeadlineOnToTheNextOne) {
   EXPECT_GE(arrived - deadline, -4s);
 }
 
+TEST_F(GrpcClient, AContextOfTheServersNeedsItsDeadlineForTheWait) {
+  guarded({.max_concurrent = 1, .max_queue = 4, .max_wait = 10s});
+  auto holding = std::async(std::launch::async, [&] { return call("hold"); });
+  ASSERT_TRUE(eventually([&] { return world_.stage.inside == 1; }));
+  World front({.bulkhead = {.max_concurrent = 4}});
+  Status inner;
+  front.stage.seen = [&](const ::grpc::ServerContextBase& served) {
+    const auto context = ClientContext::FromServerContext(static_cast<const ::grpc::ServerContext&>(served));
+    EXPECT_EQ(context->deadline(), std::chrono::system_clock::time_point::max());
+    pass_on_deadline(served, *context);
+    inner = call("a", *context);
+  };
+  const auto stub = front.stub();
+  ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 100ms);
+  Reply reply;
+  EXPECT_EQ(stub->Unary(&context, ask("a"), &reply).error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(eventually([&] { return front.stage.inside == 0 && front.gate().in_flight == 0; }));
+  EXPECT_EQ(inner.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(out_->snapshot().gate.waiting, 0);
+  world_.stage.let_go();
+  EXPECT_TRUE(holding.get().ok());
+}
+
 TEST_F(GrpcClient, AnExecutionTimeoutEndsTheRpcOfAClient) {
   guarded({.max_concurrent = 1, .execution_timeout = 30ms});
   const Status status = call("hold");

@@ -32,9 +32,12 @@ namespace bulkhead::grpc {
       return status_for.execution_timeout;
     case Reason::draining:
       return status_for.draining;
-    default:
-      return status_for.shutdown;
+    case Reason::injected_fault:
+      return status_for.injected_fault;
+    case Reason::shutdown:
+      break;
   }
+  return status_for.shutdown;
 }
 
 ::grpc::Status status_of(const Rejection& why, const RejectionOptions& options, const Rejected& how) {
@@ -47,8 +50,12 @@ namespace bulkhead::grpc {
 std::chrono::milliseconds pushback_of(const Rejection& why, const RejectionOptions& options,
                                       const Rejected& how) noexcept {
   using std::chrono::milliseconds;
-  const bool timed_out = why.reason == Reason::deadline || why.reason == Reason::timeout;
-  if (why.reason == Reason::cancelled || (timed_out && how.late)) return milliseconds(-1);
+  const bool timed_out =
+      why.reason == Reason::deadline || why.reason == Reason::timeout || why.reason == Reason::budget_limit;
+  const bool never_fits = why.reason == Reason::budget_limit && why.asked > why.per_call_max;
+  if (why.reason == Reason::cancelled || why.reason == Reason::execution_timeout || (timed_out && how.late) ||
+      never_fits)
+    return milliseconds(-1);
   if (why.retry_after.count() > 0)
     return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(why.retry_after));
   const std::int64_t base = std::max<std::int64_t>(1, options.retry.count())

@@ -43,6 +43,7 @@ struct StatusFor {
   ::grpc::StatusCode cancelled = ::grpc::StatusCode::CANCELLED;
   ::grpc::StatusCode budget_limit = ::grpc::StatusCode::RESOURCE_EXHAUSTED;
   ::grpc::StatusCode holdback = ::grpc::StatusCode::RESOURCE_EXHAUSTED;
+  ::grpc::StatusCode injected_fault = ::grpc::StatusCode::UNAVAILABLE;  // a rehearsal: the dependency fails
 };
 
 struct RejectionOptions {
@@ -63,7 +64,8 @@ struct Rejected {
 ::grpc::StatusCode code_of(Reason reason, const StatusFor& status_for, bool late = false) noexcept;
 ::grpc::Status status_of(const Rejection& why, const RejectionOptions& options = {},
                          const Rejected& how = {});
-// Milliseconds for `grpc-retry-pushback-ms`; -1: a retry makes no sense, the RPC is late or cancelled.
+// Milliseconds for `grpc-retry-pushback-ms`; -1: a retry makes no sense, the RPC is late, cancelled, or asks for more than a
+// budget ever gives.
 std::chrono::milliseconds pushback_of(const Rejection& why, const RejectionOptions& options = {},
                                       const Rejected& how = {}) noexcept;
 
