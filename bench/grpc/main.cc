@@ -148,6 +148,10 @@ double quantile(std::vector<double> values, double q) {
                          static_cast<std::size_t>(static_cast<double>(values.size()) * q))];
 }
 
+// The medians of the rounds against the bounds of docs/design/grpc.md.
+constexpr double kLeastRate = 0.97, kMostLatency = 1.5;
+const char* verdict(bool reached) { return reached ? "PASS" : "FAIL"; }
+
 // ---- throughput ----
 
 struct Speed {
@@ -219,12 +223,16 @@ void throughput(int rounds, std::chrono::milliseconds time) {
         cost_ratios[i].push_back(speed[form].cpu_us / speed[0].cpu_us);
       }
     }
-  std::printf("throughput: 16 client threads, %d rounds\n%-36s %8s %12s %8s %8s\n", rounds, "server", "RPC/s",
-              "cpu us/RPC", "ratio", "cpu");
+  std::printf(
+      "throughput: 16 client threads, %d rounds; bound: at least %.2fx RPC/s\n%-36s %8s %12s %8s %8s\n",
+      rounds, kLeastRate, "server", "RPC/s", "cpu us/RPC", "ratio", "cpu");
   for (int i = 0; i < 2 * kForms; ++i) {
     const std::string name = std::string(i < kForms ? "synchronous: " : "callback: ") + names[i % kForms];
     std::printf("%-36s %8.0f %12.1f", name.c_str(), quantile(rates[i], 0.5), quantile(costs[i], 0.5));
-    if (i % kForms) std::printf(" %7.3fx %7.3fx", quantile(ratios[i], 0.5), quantile(cost_ratios[i], 0.5));
+    if (i % kForms) {
+      const double ratio = quantile(ratios[i], 0.5);
+      std::printf(" %7.3fx %7.3fx  %s", ratio, quantile(cost_ratios[i], 0.5), verdict(ratio >= kLeastRate));
+    }
     std::printf("\n");
   }
 }
@@ -270,8 +278,10 @@ void storm(int rounds, std::chrono::milliseconds time) {
   const Process callback([](const Tell& tell) { serve<GuardedCallbackEcho>(Form::method, kPlaces, tell); });
   const Process callback_storm([&](const Tell& tell) { rage(callback.port, tell); });
   callback_storm.pause(true);
-  std::printf("storm: %d callers for %d places, %d rounds\n%-24s %12s %12s %8s %8s\n", kStormers, kPlaces,
-              rounds, "server", "quiet p90 us", "storm p90 us", "p50", "p90");
+  std::printf(
+      "storm: %d callers for %d places, %d rounds; bound: at most %.1fx of the quiet p90\n%-24s %12s %12s "
+      "%8s %8s\n",
+      kStormers, kPlaces, rounds, kMostLatency, "server", "quiet p90 us", "storm p90 us", "p50", "p90");
   const auto measure = [&](const char* name, const Process& server, const Process& stormers) {
     const auto stub = connect(server.port);
     probe(*stub, time / 2);
@@ -288,8 +298,9 @@ void storm(int rounds, std::chrono::milliseconds time) {
       r50.push_back(quantile(stormy, 0.5) / quantile(quiet, 0.5));
       r90.push_back(storm90.back() / quiet90.back());
     }
-    std::printf("%-24s %12.0f %12.0f %7.2fx %7.2fx\n", name, quantile(quiet90, 0.5), quantile(storm90, 0.5),
-                quantile(r50, 0.5), quantile(r90, 0.5));
+    const double ratio = quantile(r90, 0.5);
+    std::printf("%-24s %12.0f %12.0f %7.2fx %7.2fx  %s\n", name, quantile(quiet90, 0.5),
+                quantile(storm90, 0.5), quantile(r50, 0.5), ratio, verdict(ratio <= kMostLatency));
   };
   measure("guarded, synchronous", sync, sync_storm);
   measure("guarded, callback", callback, callback_storm);
