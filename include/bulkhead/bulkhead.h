@@ -134,9 +134,16 @@ inline constexpr bool takes_stop = std::is_invocable_v<F&, std::stop_token>;
 template <class F>
 inline constexpr bool takes_call = !takes_stop<F> && std::is_invocable_v<F&, RunningCall&>;
 template <class F>
-using ReturnOf = typename std::conditional_t<
-    takes_stop<F>, std::invoke_result<F&, std::stop_token>,
-    std::conditional_t<takes_call<F>, std::invoke_result<F&, RunningCall&>, std::invoke_result<F&>>>::type;
+struct Returned {
+  static_assert(takes_stop<F> || takes_call<F> || std::is_invocable_v<F&>,
+                "a bulkhead calls fn(), fn(std::stop_token) or fn(bulkhead::RunningCall&): this function "
+                "takes other arguments");
+  using type = typename std::conditional_t<
+      takes_stop<F>, std::invoke_result<F&, std::stop_token>,
+      std::conditional_t<takes_call<F>, std::invoke_result<F&, RunningCall&>, std::invoke_result<F&>>>::type;
+};
+template <class F>
+using ReturnOf = typename Returned<F>::type;
 template <class F>
 using AwaitedOf = typename Awaited<ReturnOf<F>>::type;
 
@@ -338,7 +345,8 @@ class RunningCall {
 
 class Bulkhead {
  public:
-  explicit Bulkhead(const BulkheadOptions& options);  // std::invalid_argument naming the setting
+  // std::invalid_argument naming the setting. Compilers print the next line, but not the field, if an option does not exist.
+  explicit Bulkhead(const BulkheadOptions& options);  // Bulkhead b(BulkheadOptions{...}) names a wrong field
   ~Bulkhead();
   Bulkhead(const Bulkhead&) = delete;
   Bulkhead& operator=(const Bulkhead&) = delete;

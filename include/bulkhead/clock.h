@@ -8,6 +8,8 @@
 // Cost: a gate reads the time only for a wait, a deadline or a sampled call.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>

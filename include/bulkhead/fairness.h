@@ -3,6 +3,8 @@
 //   bulkhead::Gate cache{{.name = "cache", .max_concurrent = 8, .max_queue = 64, .fairness = bulkhead::Fairness::adaptive}};
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <cstdint>
 
 namespace bulkhead {

@@ -7,6 +7,8 @@
 // The engine is adapters/redis/fleet.h. docs/how-to/one-limit-for-a-fleet.md says what it promises.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <chrono>
 #include <cstdint>
 #include <string>

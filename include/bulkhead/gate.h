@@ -28,6 +28,8 @@
 // The destructor closes the gate and waits for its permits.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <atomic>
 #include <chrono>
 #include <concepts>
@@ -113,7 +115,8 @@ namespace bulkhead {
 
 class Gate : private detail::GateCore {
  public:
-  explicit Gate(GateOptions options);  // std::invalid_argument naming the setting
+  // std::invalid_argument naming the setting
+  explicit Gate(GateOptions options);  // Gate g(GateOptions{...}) names a wrong field
   ~Gate();                             // close(), then waits for the permits to come back
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;

@@ -15,6 +15,8 @@
 // Cost: recording is two relaxed additions; nothing allocates; 2.7 KiB.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <array>
 #include <atomic>
 #include <bit>

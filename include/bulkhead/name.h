@@ -8,6 +8,8 @@
 //   once, when it is constructed from text; its copies share it by a reference count.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <algorithm>
 #include <concepts>
 #include <cstddef>

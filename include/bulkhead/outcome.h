@@ -5,6 +5,8 @@
 // Given to Permit::release, Call::finish, Breaker::complete and AdaptiveLimiter::completed; returned by judges (judge.h).
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <cstdint>
 #include <string_view>
 

@@ -116,7 +116,8 @@ struct PoolSnapshot {
 
 class Pool {
  public:
-  explicit Pool(PoolOptions options);  // std::invalid_argument naming the setting
+  // std::invalid_argument naming the setting
+  explicit Pool(PoolOptions options);  // Pool p(PoolOptions{...}) names a wrong field
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;

@@ -5,6 +5,8 @@
 // Threads: any. Cost: reads three small files of /proc and lists /proc/self/fd.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <cstdint>
 #include <optional>
 

@@ -15,6 +15,8 @@
 // Cost: waiting parks on a futex; nothing here allocates, except then().
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <chrono>
 #include <coroutine>
 #include <utility>

@@ -12,6 +12,8 @@
 // Cost: a pointer, one store when it is made and one comparison when it is destroyed.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <concepts>
 #include <new>
 #include <type_traits>

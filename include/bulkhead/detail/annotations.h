@@ -8,6 +8,8 @@
 // lambda that runs under the lock calls `mutex_.assert_held()`, which costs nothing.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #if defined(__clang__)
 #define BULKHEAD_THREAD_SAFETY(attribute) __attribute__((attribute))
 #else

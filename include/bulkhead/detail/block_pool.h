@@ -2,6 +2,8 @@
 // aligned like std::max_align_t. Allocated blocks are kept for reuse and never freed. Threads: any.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <cstddef>
 
 namespace bulkhead::detail {

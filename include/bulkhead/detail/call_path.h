@@ -13,6 +13,8 @@
 // bulkhead_calls.h differ only in how they wait: on a thread, with a handler, in a coroutine or for a pool.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <coroutine>
 #include <new>
 

@@ -1,6 +1,8 @@
 // decorated.h - wraps a function so that other code runs around every call. Not for direct use.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <type_traits>
 #include <utility>
 

@@ -2,6 +2,8 @@
 // direct use; a template so that the model checker in tests/model uses it, too.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>

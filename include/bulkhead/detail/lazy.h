@@ -2,6 +2,8 @@
 // it ends. Not for direct use.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <coroutine>
 #include <exception>
 #include <optional>

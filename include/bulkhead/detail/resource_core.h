@@ -1,6 +1,8 @@
 // resource_core.h - the parts of resource_pool.h that do not depend on the type of the resource. Not for direct use.
 #pragma once
 
+#include "bulkhead/detail/language.h"
+
 #include <atomic>
 #include <chrono>
 #include <coroutine>
