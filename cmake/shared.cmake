@@ -1,9 +1,12 @@
-# libbulkhead.so exports only what cmake/exports.map lists: the public API, checked by a test. See scripts/symbols.
+# libbulkhead.so exports only what the maps list: the public API (exports.map), checked by a test. See scripts/symbols.
 function(bulkhead_exports target)
-  set(map ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/cmake/ OUTPUT_VARIABLE maps)
   # Not mold: it does not find functions with an ABI tag (message[abi:cxx11]) in the map.
-  target_link_options(${target} PRIVATE -fuse-ld=bfd LINKER:--version-script=${map})
-  set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
+  target_link_options(${target} PRIVATE -fuse-ld=bfd)
+  foreach(map ${maps})
+    target_link_options(${target} PRIVATE LINKER:--version-script=${map})
+  endforeach()
+  set_target_properties(${target} PROPERTIES LINK_DEPENDS "${maps}")
 endfunction()
 
 # BULKHEAD_SHARED: the static library and libbulkhead.so, from the same objects. Before 1.0 a minor version may break the ABI,
@@ -21,10 +24,10 @@ if(BULKHEAD_SHARED AND NOT BUILD_SHARED_LIBS)
   target_link_libraries(bulkhead_dynamic PUBLIC Threads::Threads)
   target_include_directories(bulkhead_dynamic INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  bulkhead_exports(bulkhead_dynamic)
+  bulkhead_exports(bulkhead_dynamic exports.map)
 endif()
 if(BUILD_SHARED_LIBS)
-  bulkhead_exports(bulkhead)
+  bulkhead_exports(bulkhead exports.map exports_private.map) # the adapters link it
 endif()
 
 # bulkhead_shareable: the library as an archive for shared objects of ours, the nginx module and libbulkhead_host. Where the
