@@ -166,6 +166,49 @@ TEST_F(HostBudgets, TheReportOfTheRegionHasTheUnitsOfEachProcess) {
   EXPECT_TRUE(tokens->holders[0].process.alive);
 }
 
+// Two processes may list the same budgets in two orders: one that is added while a process runs is the last of its list.
+class HostBudgetsInTwoOrders : public HostBudgets, public testing::WithParamInterface<bool> {
+ protected:
+  static BulkheadOptions two(Host& host, bool tokens_first) {
+    BulkheadOptions o = options(host);
+    o.budgets.push_back({.name = "bytes", .max = 10, .scope = Scope::host});
+    if (!tokens_first) std::ranges::reverse(o.budgets);
+    return o;
+  }
+};
+
+// A process that held tokens while it waits for bytes, and one that does the reverse, would wait for each other.
+TEST_P(HostBudgetsInTwoOrders, TheProcessesTakeThemInOneOrder) {
+  const auto waits = [&](bool tokens_first) {
+    return std::make_unique<Process>([=, this](Pipe& pipe) {
+      Host host({.region = path_});
+      Bulkhead model(two(host, tokens_first));
+      auto waiter = std::async(std::launch::async, [&] {
+        return model.execute([] { return 1; },
+                             {.timeout = 20s, .costs = {{"tokens", 600 * k}, {"bytes", 10}}});
+      });
+      const auto waiting = [&](std::string_view name) {
+        const auto all = model.snapshot().budgets;
+        return std::ranges::find(all, name, &BudgetSnapshot::name)->waiting == 1;
+      };
+      while (!waiting("tokens") && !waiting("bytes")) std::this_thread::yield();
+      pipe.tell(waiting("tokens") ? 't' : 'b');
+      if (!waiter.get()) _exit(4);
+    });
+  };
+  Host host({.region = path_});
+  Bulkhead model(two(host, true));
+  Call bytes = *model.acquire({.costs = {{"bytes", 10}}});
+  const auto other = waits(GetParam());
+  EXPECT_EQ(other->wait_told(), 'b') << "it holds no tokens while it waits for bytes";
+  EXPECT_TRUE(model.try_acquire({.costs = {{"tokens", 900 * k}}}));
+  bytes.finish(Outcome::success);
+  EXPECT_EQ(other->wait_exit(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lists, HostBudgetsInTwoOrders, testing::Bool(),
+                         [](const auto& list) { return list.param ? "TokensFirst" : "BytesFirst"; });
+
 // What is in use is counted by an oracle that the library does not know, in one atomic word, so that each look is one instant.
 TEST_F(HostBudgets, UnitsInUseAreNeverAboveTheMaximum) {
   constexpr int kProcesses = 4, kCalls = 300;

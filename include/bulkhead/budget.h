@@ -12,9 +12,10 @@
 //   auto call = model.acquire({.costs = {{"tokens", 16'000}}});     // or in parts: Call::settle("tokens", used)
 //
 // A call takes the units of its budgets after rate limit and breaker and before its place, one budget after the other
-// in the order in which the bulkhead got them. A call that waits for one may hold units of earlier budgets, never of
-// later ones and never a place; a call that has its place waits for nothing. So no calls of one bulkhead can wait for
-// each other in a circle. All units go back when the call ends, or when settle() lowers them.
+// in the order of their names (compared byte by byte). A call that waits for one may hold units of earlier budgets, never
+// of later ones and never a place; a call that has its place waits for nothing. So no calls of one bulkhead can wait for
+// each other in a circle, also not those of several processes that share its budgets and list them in different orders.
+// All units go back when the call ends, or when settle() lowers them.
 //
 // A call that names no cost for a budget takes nothing of it, and is not delayed by it: requests that use none of the
 // units (a health check, a list) share the bulkhead with those that do, and cost what they cost without budgets.

@@ -284,16 +284,9 @@ bool CallPath::reserve(Call& call, const AcquireOptions& options, RejectionSlot&
     BudgetHold::destroy(hold);
     return true;
   }
-  std::size_t at = 0;
-  core().budgets.each([&](const Budget& budget) {
-    for (std::size_t i = at; i < hold->count; ++i)
-      if (hold->items[i].budget == &budget) {
-        std::swap(hold->items[i].budget, hold->items[at].budget);
-        std::swap(hold->items[i].units, hold->items[at].units);
-        ++at;
-        return;
-      }
-  });
+  // By name, because another process may list the same budgets in another order, and they share units.
+  std::ranges::sort(hold->items.begin(), hold->items.begin() + hold->count, {},
+                    [](const BudgetHold::Item& item) { return std::string_view(item.budget->name); });
   auto& timeout = hold->asked.timeout;
   if (timeout == gate_default) timeout = max_wait_.load(std::memory_order_relaxed);
   if (timeout > std::chrono::nanoseconds(0) && timeout != wait_forever)

@@ -36,7 +36,8 @@ struct Budget {
 
 // Invariants
 //   B1 A budget is made before a call can find it, and lives as long as the bulkhead, for the calls that use it.
-//   B2 The budgets of a call are in the order of `all_`. This is the order in which every call takes them.
+//   B2 The items of a call are in the order of the names of their budgets. Every call takes its units in this order, in
+//      every process: `all_` has the order in which this process got them, and another process may have another one.
 //   B3 Changed by one thread at a time, which holds BulkheadCore::settings.
 class Budgets {
  public:

@@ -1,7 +1,8 @@
 // Random sequences of calls with budgets, compared with a model that does one thing at a time: three lines, first in,
-// first out, which every call passes in the same order.
+// first out, which every call passes in the same order: the budgets by name, although the options list them otherwise.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -18,7 +19,8 @@
 namespace bulkhead {
 namespace {
 
-constexpr std::size_t kLines = 3;  // tokens, bytes, the place
+constexpr std::size_t kLines = 3;  // bytes, tokens, the place
+constexpr const char* kBudgets[] = {"bytes", "tokens"};
 
 struct Model {
   struct Line {
@@ -90,7 +92,7 @@ struct Model {
 class Pair {
  public:
   explicit Pair(unsigned seed) : random_(seed), bulkhead_(options_) {
-    for (std::size_t i = 0; i < 2; ++i) model_.lines[i].limit = options_.budgets[i].max;
+    for (std::size_t i = 0; i < 2; ++i) model_.lines[i].limit = budget(i).max;
     model_.lines[2].limit = options_.max_concurrent;
   }
   ~Pair() {
@@ -119,8 +121,9 @@ class Pair {
   void compare() {
     const BulkheadSnapshot now = bulkhead_.snapshot();
     for (std::size_t i = 0; i < 2; ++i) {
-      ASSERT_EQ(now.budgets.at(i).in_use, model_.lines[i].used) << i;
-      ASSERT_EQ(now.budgets.at(i).waiting, model_.lines[i].waiting.size()) << i;
+      const BudgetSnapshot& budget = *std::ranges::find(now.budgets, kBudgets[i], &BudgetSnapshot::name);
+      ASSERT_EQ(budget.in_use, model_.lines[i].used) << i;
+      ASSERT_EQ(budget.waiting, model_.lines[i].waiting.size()) << i;
     }
     ASSERT_EQ(now.gate.in_flight, model_.lines[2].used);
     ASSERT_EQ(now.gate.waiting, model_.lines[2].waiting.size());
@@ -132,13 +135,16 @@ class Pair {
   }
 
  private:
+  BudgetOptions& budget(std::size_t line) {
+    return *std::ranges::find(options_.budgets, kBudgets[line], &BudgetOptions::name);
+  }
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
 
   void begin() {
     if (model_.calls.size() > 40) return;
     const int id = next_++;
     const std::uint32_t tokens = below(11), bytes = below(2) * below(7);
-    model_.calls[id].need = {tokens, bytes, 1};
+    model_.calls[id].need = {bytes, tokens, 1};
     model_.go_on(id);
     const Costs costs = below(2) == 0 ? Costs{{"tokens", tokens}, {"bytes", bytes}}
                                       : Costs{{"bytes", bytes}, {"tokens", tokens}};
@@ -163,23 +169,23 @@ class Pair {
     const auto which = one();
     if (which == running_.end()) return;
     const std::size_t line = below(2);
-    const char* const budget = line == 0 ? "tokens" : "bytes";
+    const char* const name = kBudgets[line];
     const int id = which->first;
     Call& call = which->second;
     if (model_.calls.at(id).need[line] == 0) {
-      EXPECT_FALSE(call.settle(budget, 0));
+      EXPECT_FALSE(call.settle(name, 0));
       return;
     }
-    const std::uint32_t held = call.held(budget);
+    const std::uint32_t held = call.held(name);
     ASSERT_EQ(held, model_.calls.at(id).held[line]);
     if (below(2) == 0) {
       const std::uint32_t units = below(held + 1);
       model_.settle(id, line, units);
-      EXPECT_TRUE(call.settle(budget, units));
+      EXPECT_TRUE(call.settle(name, units));
     } else {
-      const std::uint32_t units = 1 + below(3), most = options_.budgets[line].max;
+      const std::uint32_t units = 1 + below(3), most = budget(line).max;
       const bool grows = held + units <= most && model_.grow(id, line, units);
-      EXPECT_EQ(call.try_grow(budget, units), grows);
+      EXPECT_EQ(call.try_grow(name, units), grows);
     }
   }
   void cancel() {
@@ -193,8 +199,8 @@ class Pair {
   }
   void resize() {
     const std::size_t line = below(2);
-    options_.budgets[line].max = (line == 0 ? 10 : 6) + below(6);  // never below what a call may ask for
-    model_.lines[line].limit = options_.budgets[line].max;
+    budget(line).max = (line == 0 ? 6 : 10) + below(6);  // never below what a call may ask for
+    model_.lines[line].limit = budget(line).max;
     model_.serve(line);
     bulkhead_.update(options_);
   }

@@ -377,9 +377,9 @@ INSTANTIATE_TEST_SUITE_P(All, BudgetForms,
 
 TEST(Budgets, ADestroyedCoroutineLeavesTheLineAndHoldsNothing) {
   Bulkhead b{two_budgets()};
-  const Call full = *b.acquire({.costs = {{"bytes", 100}}});
+  const Call most = *b.acquire({.costs = {{"tokens", 600}}});
   {
-    auto acquiring = b.co_acquire({.costs = {{"tokens", 300}, {"bytes", 1}}});
+    auto acquiring = b.co_acquire({.costs = {{"tokens", 500}, {"bytes", 20}}});
     struct Held {
       struct promise_type {
         Held get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
@@ -395,12 +395,12 @@ TEST(Budgets, ADestroyedCoroutineLeavesTheLineAndHoldsNothing) {
       ADD_FAILURE() << static_cast<bool>(call);
     };
     const Held held = body(acquiring);
-    EXPECT_EQ(in_use(b, 0), 300u) << "it has the first budget and waits for the second";
-    EXPECT_EQ(b.snapshot().budgets[1].waiting, 1u);
+    EXPECT_EQ(in_use(b, 1), 20u) << "it has the first budget by name and waits for the second";
+    EXPECT_EQ(b.snapshot().budgets[0].waiting, 1u);
     held.handle.destroy();
   }
-  EXPECT_EQ(in_use(b, 0), 0u);
-  EXPECT_EQ(b.snapshot().budgets[1].waiting, 0u);
+  EXPECT_EQ(in_use(b, 1), 0u);
+  EXPECT_EQ(b.snapshot().budgets[0].waiting, 0u);
 }
 
 // ---- while it runs ----
