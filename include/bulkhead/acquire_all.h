@@ -13,11 +13,16 @@
 //   named. A call that waits for one gate may hold units of gates with lower addresses, and never of higher ones. So no
 //   circle of calls can wait for each other: in a circle at least one would wait for a lower address than it holds.
 //   This holds among calls that take their gates by these functions, or one gate only, and if they do not wait for
-//   something else while they hold units. Not for two members of one Group: their units are the same ones.
+//   something else while they hold units. Not for two members of one Group: their units are the same ones. And not for
+//   gates of bulkheads with Scope::host or fleet: another process has other addresses. The budgets of one bulkhead
+//   (budget.h) may have a scope, because they are taken by name.
+// Clock: one timeout is for all gates together, and `deadline` too, so all gates must have the same Clock.
 // Promises: one timeout for all gates together. If one gate rejects the call, or it is cancelled, all that it has taken
 //   goes back before the caller gets the rejection. A gate counts such a call as admitted and released.
-// Threads: any. Cost: that of acquiring each gate. acquire_all and try_acquire_all allocate nothing,
-//   async_acquire_all and co_acquire_all one block.
+//   Without a gate the answer is permits of nothing.
+// Threads: any. Cost: that of acquiring each gate. acquire_all and try_acquire_all allocate nothing. co_acquire_all
+//   allocates its coroutine. async_acquire_all allocates one block for the operation, and takes a recycled one for each
+//   gate that it has to wait for, as Gate::async_acquire does.
 // A gate that is destroyed waits for the permits, also while the call waits for another gate.
 #pragma once
 
@@ -183,6 +188,7 @@ template <detail::PlainHandler H>
 void async_acquire_all(GateCosts costs, const AcquireAllOptions& options, H handler) {
   using Operation = detail::HandlerAcquireAll<H>;
   detail::AcquireAll request(costs, options);
+  if (request.over()) return static_cast<void>(handler(Result<AllPermits>(request.permits())));
   Gate& first = request.gate();
   std::unique_ptr<Operation> operation(new (std::nothrow) Operation(std::move(request), std::move(handler)));
   if (operation) return Operation::go_on(std::move(operation));

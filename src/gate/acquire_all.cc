@@ -15,7 +15,7 @@ AcquireAll::AcquireAll(const GateCosts& costs, const AcquireAllOptions& options)
     timeout = wait_forever;
     for (std::size_t i = 0; i < count_; ++i) timeout = std::min(timeout, gates_[i].gate->max_wait_);
   }
-  if (timeout > std::chrono::nanoseconds(0) && timeout != wait_forever)
+  if (count_ > 0 && timeout > std::chrono::nanoseconds(0) && timeout != wait_forever)
     until_ = saturating_add(gates_[0].gate->clock().now(), timeout);
 }
 

@@ -60,6 +60,20 @@ TEST(AcquireAll, TakesAllOrNothing) {
   EXPECT_EQ(g.in_flight(), 0u);
 }
 
+TEST(AcquireAll, WithoutAGateTheAnswerIsPermitsOfNothing) {
+  Gates g;
+  for (const auto timeout : {gate_default, std::chrono::nanoseconds(1ms), wait_forever}) {
+    auto all = acquire_all({{}}, {.timeout = timeout});
+    ASSERT_TRUE(all);
+    EXPECT_EQ(all->of(g.first), nullptr);
+    int told = 0;
+    async_acquire_all({{}}, {.timeout = timeout},
+                      [&](const Result<AllPermits>& got) { told += got ? 1 : 100; });
+    EXPECT_EQ(told, 1);
+  }
+  EXPECT_TRUE(try_acquire_all({{}}));
+}
+
 TEST(AcquireAll, AddsUpTheCostsOfAGateThatIsNamedTwice) {
   Gates g;
   auto all = acquire_all({{g.first, 2}, {g.second, 1}, {g.first, 2}});
