@@ -103,6 +103,7 @@ class AcquireAll;
 class Meter;
 class ResourceCore;
 class CallPath;
+struct Budget;
 struct BulkheadCore;
 struct Membership;
 }  // namespace detail
@@ -201,6 +202,7 @@ class Gate : private detail::GateCore {
   friend class detail::ResourceCore;
   friend class detail::CallPath;
   friend struct detail::BulkheadCore;
+  friend struct detail::Budget;
 
   Gate(GateOptions options, const detail::Membership* membership);
 };

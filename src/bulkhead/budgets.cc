@@ -50,8 +50,8 @@ Budget::Budget(const BudgetOptions& o, const GateOptions& line, UnitSources* sou
 }
 
 std::uint32_t Budget::most_per_call() const noexcept {
-  const std::uint32_t given = per_call_max.load(std::memory_order_relaxed);
-  return given != 0 ? given : gate->snapshot().max_concurrent;
+  const std::uint32_t given = per_call_max.load(std::memory_order_relaxed), max = gate->limit();
+  return given != 0 ? std::min(given, max) : max;
 }
 
 Rejection Budget::rejection(Gate& place, Priority priority, const Rejection& of_gate,
@@ -240,9 +240,9 @@ bool CallPath::reserve(Call& call, const AcquireOptions& options, RejectionSlot&
     Rejection& r = why.make(rejection);
     r.in_flight = r.max_concurrent = r.waiting = r.max_queue = 0;
     if (const Budget* const known = core().budgets.find(budget)) {
-      const Snapshot s = known->gate->snapshot();
+      const auto s = known->gate->numbers(options.priority);
       r.in_flight = s.in_flight;
-      r.max_concurrent = s.max_concurrent;
+      r.max_concurrent = known->gate->limit();
       r.waiting = s.waiting;
       r.max_queue = s.max_queue;
     }

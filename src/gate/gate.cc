@@ -195,6 +195,11 @@ void detail::MemberGate::unpin_and_tell(Wakes& wakes) noexcept {
   publish_all(wakes);
 }
 
+std::uint32_t detail::GateCore::limit() const noexcept {
+  const std::uint32_t allotted = turnstile_.limit();
+  return backing_ ? backing_->limit(allotted) : allotted;
+}
+
 Snapshot Gate::snapshot() const noexcept {
   Turnstile::Numbers n = turnstile_.read();
   // A thread was preempted between two numbers that belong together. Let it run, for a bounded time.

@@ -71,6 +71,7 @@ class GateCore {
   Rejection rejection_of(Priority priority, const Turnstile::Look& look) noexcept;
   std::uint32_t shown(std::uint32_t limit) const noexcept;
   Turnstile::Look numbers(Priority priority) const noexcept;
+  std::uint32_t limit() const noexcept;  // Snapshot::max_concurrent, without the other numbers
   // For holdback: the limit of a member of a group is its ceiling, because the group may lend it more.
   Turnstile::Look load() const noexcept {
     return {Verdict::pending, turnstile_.in_flight(), std::max(turnstile_.limit(), turnstile_.ceiling()),
