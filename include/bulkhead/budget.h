@@ -48,7 +48,7 @@ inline constexpr std::size_t kMaxBudgetName = 23;  // bytes
 struct BudgetOptions {
   std::string name{};              // 1 to kMaxBudgetName letters, digits, '_' and '-'
   std::uint32_t max = 1;           // units in use at once: 1 to 268'435'455
-  std::uint32_t per_call_max = 0;  // the most that one call may hold; 0: max
+  std::uint32_t per_call_max = 0;  // the most that one call may hold; 0 or more than max: max
   Scope scope =
       Scope::process;  // how far max reaches, as BulkheadOptions::scope; needs BulkheadOptions::sources
 
@@ -69,7 +69,7 @@ class Costs {
   Costs() noexcept {}  // NOLINT(*-member-init,modernize-use-equals-default): what is not used is not written
   Costs(Cost a, Cost b = {}, Cost c = {}, Cost d = {}) noexcept {  // NOLINT(*-member-init)
     for (const Cost& cost : {a, b, c, d})
-      if (!cost.budget.empty()) costs_[size_++] = cost;
+      if (!cost.budget.empty() || cost.units > 0) costs_[size_++] = cost;  // units of no name: rejected
   }
   Costs(const Costs& other) noexcept : size_(other.size_) {  // NOLINT(*-member-init)
     for (std::size_t i = 0; i < size_; ++i) costs_[i] = other.costs_[i];

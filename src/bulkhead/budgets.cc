@@ -99,10 +99,6 @@ void Budgets::check(std::string_view bulkhead, const std::vector<BudgetOptions>&
       invalid(bulkhead, o.name,
               base::join({"max = ", std::to_string(o.max), " is out of range: give 1 to ",
                           std::to_string(kMostUnits)}));
-    if (o.per_call_max > o.max)
-      invalid(bulkhead, o.name,
-              base::join({"per_call_max = ", std::to_string(o.per_call_max),
-                          " is above max = ", std::to_string(o.max), ": give at most max, or 0 for max"}));
     const GateOptions gate = gate_of(o, line);
     if (o.scope == Scope::process) {
       [[maybe_unused]] const Gate tried(gate);

@@ -120,6 +120,38 @@ TEST(Budgets, AnUnknownNameIsRejected) {
   EXPECT_EQ(b.snapshot().gate.rejected(Reason::budget_limit), 1u);
 }
 
+TEST(Budgets, UnitsOfABudgetWithoutANameAreRejected) {
+  Bulkhead b{model()};
+  const auto no = b.acquire({.costs = {{"tokens", 5}, {"", 7}}});
+  ASSERT_FALSE(no);
+  EXPECT_EQ(no.error().reason, Reason::budget_limit);
+  EXPECT_EQ(no.error().asked, 7u);
+  EXPECT_EQ(no.error().message(),
+            "bulkhead \"model\" rejected (budget_limit): it has no budget \"\", 7 asked");
+  EXPECT_TRUE(b.idle());
+  EXPECT_TRUE(b.acquire({.costs = {{"", 0}}})) << "as if it were not named";
+}
+
+// An operator lowers max, and leaves per_call_max as it is.
+TEST(Budgets, AMaximumBelowPerCallMaxIsTheMostPerCall) {
+  BulkheadOptions o = model();
+  Bulkhead b{o};
+  o.budgets[0].max = 200;
+  b.update(o);
+  EXPECT_EQ(b.snapshot().budgets[0].per_call_max, 200u);
+  const auto no = b.acquire({.costs = {{"tokens", 201}}});
+  ASSERT_FALSE(no);
+  EXPECT_EQ(
+      no.error().message(),
+      "bulkhead \"model\" rejected (budget_limit): budget \"tokens\": 0/200 in use, 201 asked, at most 200 "
+      "per call");
+  Call call = *b.acquire({.costs = {{"tokens", 150}}});
+  EXPECT_FALSE(call.try_grow("tokens", 51));
+  o.budgets[0].max = 1000;
+  b.update(o);
+  EXPECT_EQ(b.snapshot().budgets[0].per_call_max, 600u);
+}
+
 TEST(Budgets, ARejectedCallGivesBackWhatEarlierStagesGave) {
   BulkheadOptions o = two_budgets();
   o.max_queue = 0;
@@ -570,8 +602,6 @@ TEST(Budgets, WrongOptionsChangeNothing) {
         "budgets.\"a b\" is not a name: give 1 to 23 letters, digits, '_' and '-'");
   wrong({{.name = "a", .max = 1}, {.name = "a", .max = 2}}, "budgets.a is given twice: keep one of them");
   wrong({{.name = "a", .max = 0}}, "budgets.a max = 0 is out of range: give 1 to 268435455");
-  wrong({{.name = "a", .max = 5, .per_call_max = 6}},
-        "budgets.a per_call_max = 6 is above max = 5: give at most max, or 0 for max");
   wrong({{.name = "a"}, {.name = "b"}, {.name = "c"}, {.name = "d"}, {.name = "e"}},
         "budgets has more than 4 entries: leave some out");
   wrong({{.name = "a", .scope = Scope::host}},

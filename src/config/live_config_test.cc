@@ -231,13 +231,22 @@ TEST_F(LiveConfigTest, BudgetsChangeWithTheFileAndByOverrides) {
   EXPECT_THAT(set("budgets.tokens.max", "90"), IsEmpty());
   EXPECT_EQ(budget().max, 90u);
   EXPECT_EQ(live.overrides().at(0).replaced, "200");
-  EXPECT_THAT(set("budgets.tokens.max", "10"), testing::SizeIs(1)) << "below per_call_max";
+  EXPECT_THAT(set("budgets.tokens.per_call_max", "91").at(0).message, "91 is above max: 90");
   EXPECT_THAT(set("budgets.token.max", "10").at(0).message, "there is no budget \"token\"");
   EXPECT_THAT(set("budgets.tokens.scope", "host").at(0).message, "needs a restart");
   EXPECT_EQ(budget().max, 90u);
+  // An operator who lowers max in an incident need not also lower what one call may hold: it is at most max.
+  EXPECT_THAT(set("budgets.tokens.max", "10"), IsEmpty());
+  EXPECT_EQ(budget().max, 10u);
+  EXPECT_EQ(budget().per_call_max, 10u);
+  c.bulkheads[0].options.max_queue = 77;
+  disk = as_text(c);
+  EXPECT_EQ(live.reload("watch").outcome, Outcome::applied) << "with the override in force";
+  EXPECT_EQ(budget().max, 10u);
   clock.advance(11min);
   EXPECT_EQ(live.expire(), 1u);
   EXPECT_EQ(budget().max, 200u);
+  EXPECT_EQ(budget().per_call_max, 60u);
 
   c.bulkheads[0].options.budgets.clear();
   disk = as_text(c);

@@ -33,7 +33,7 @@ std::string Rejection::message() const {
   const std::string_view which = reason != Reason::deadline ? ""
                                  : deadline_passed          ? "the deadline has passed, "
                                                             : "the deadline would pass before its turn, ";
-  if (!budget.empty()) return join_budget(*this, which);
+  if (!budget.empty() || asked > 0) return join_budget(*this, which);
   std::string text = base::join({"bulkhead \"", name, "\" ", what, " (", to_string(reason), "): ", which,
                                  std::to_string(in_flight), "/", std::to_string(max_concurrent), " running, ",
                                  std::to_string(waiting), "/", std::to_string(max_queue), " waiting"});
