@@ -182,6 +182,24 @@ TEST_F(BeastStream, ARequestForMoreThanTheBudgetHasIsRejected) {
   step = 3;
 }
 
+TEST_F(BeastStream, AChunkedRequestCostsWhatItsBodyHas) {
+  std::atomic<std::uint32_t> held{0};
+  start(
+      [&](const Request&, Context& context) -> asio::awaitable<Response> {
+        held = tokens();
+        EXPECT_TRUE(context.settle("tokens", 0));
+        co_return ok("read");
+      },
+      {.routes = {{.path = "/llm", .bulkhead = "llm", .bytes_per_unit = 10, .budget = "tokens"}}});
+  Client c = client();
+  c.send(
+      "POST /llm HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "190\r\n" +
+      std::string(400, 'x') + "\r\n15\r\n" + std::string(21, 'y') + "\r\n0\r\n\r\n");
+  EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(held, 43u);
+}
+
 TEST_F(BeastStream, AClientThatGoesEndsTheStreamAndThePlaceComesBack) {
   start_stream([this](const Request&, Context& context) -> asio::awaitable<Response> {
     Response head(wire::status::ok, 11);

@@ -183,7 +183,8 @@ void Session::arrive(Turn& turn) {
                               .target = view(request.target()),
                               .peer = connection_.peer(),
                               .header = headers,
-                              .unix_now = guard_.options().absolute_deadline ? unix_ms() : 0},
+                              .unix_now = guard_.options().absolute_deadline ? unix_ms() : 0,
+                              .body_bytes = request.body().size()},
                              now());
   turn.context.visit_ = &turn.visit;
   turn.context.guard_ = &guard_;

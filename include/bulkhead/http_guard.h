@@ -54,7 +54,8 @@ enum class HoldPlace : std::uint8_t {
 struct Request {
   std::string_view method, target, peer;
   HeaderLookup header;
-  std::int64_t unix_now = 0;  // ms, for GuardOptions::absolute_deadline
+  std::int64_t unix_now = 0;                  // ms, for GuardOptions::absolute_deadline
+  std::optional<std::uint64_t> body_bytes{};  // of the body, if it has been read; for Route::bytes_per_unit
 };
 
 struct Route {
@@ -68,9 +69,10 @@ struct Route {
   // A header with the cost, such as an estimate of tokens. Of trusted peers only (GuardOptions::trusted_peers): other
   // clients could ask for less than they use. Missing or not a number: `cost`.
   std::string cost_header{};
-  std::uint32_t bytes_per_unit =
-      0;  // above 0: the cost is Content-Length divided by this, rounded up; without the header: `cost`
-  // Called for each request, from any thread, before its body is read. If it throws: `cost`.
+  // Above 0: the cost is the size of the body divided by this, rounded up. The Beast server has read the body by then. The
+  // cpp-httplib server has not: it takes Content-Length, and `cost` for a body without it (Transfer-Encoding: chunked).
+  std::uint32_t bytes_per_unit = 0;
+  // Called for each request, from any thread; Request::body_bytes says whether its body has been read. If it throws: `cost`.
   std::function<std::uint32_t(const Request&)> cost_of{};
   std::string budget{};  // the cost is taken of this budget of the bulkhead (budget.h), and the place costs 1
   std::chrono::nanoseconds max_timeout = wait_forever;  // for waiting and running together
@@ -101,6 +103,8 @@ struct GuardOptions {
   std::vector<Route> routes{};
   std::vector<std::string> trusted_peers{};  // see TrustedPeers: whose tenants and priorities are accepted
   std::string priority_header = "Priority";
+  // The tenant chooses the bulkhead of a route with `tenants`, and is the flow of the request in any bulkhead: with
+  // flow_queues tenants share it (bulkhead.h).
   std::string tenant_header = "X-Tenant-Id";
   bool absolute_deadline = false;                 // see http_hints.h
   std::string metrics_path = "/metrics";          // empty: none

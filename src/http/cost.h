@@ -24,6 +24,11 @@ inline std::optional<std::uint64_t> whole_number(std::string_view text) noexcept
   return error == std::errc::result_out_of_range ? std::numeric_limits<std::uint64_t>::max() : number;
 }
 
+inline std::uint32_t as_cost(std::uint64_t units) noexcept {
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(units, 1, std::numeric_limits<std::uint32_t>::max()));
+}
+
 inline std::uint32_t cost_of(const Route& route, const Request& request, bool trusted) {
   std::optional<std::uint64_t> units;
   if (route.cost_of) {
@@ -39,11 +44,11 @@ inline std::uint32_t cost_of(const Route& route, const Request& request, bool tr
   } else if (!route.cost_header.empty() && trusted) {
     units = whole_number(request.header(route.cost_header));
   } else if (route.bytes_per_unit > 0) {
-    if (const auto bytes = whole_number(request.header("Content-Length")))
+    if (const auto bytes =
+            request.body_bytes ? request.body_bytes : whole_number(request.header("Content-Length")))
       units = *bytes / route.bytes_per_unit + (*bytes % route.bytes_per_unit != 0 ? 1 : 0);
   }
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(units.value_or(route.cost), 1, kMost));
+  return as_cost(units.value_or(route.cost));
 }
 
 }  // namespace bulkhead::http

@@ -181,6 +181,7 @@ Visit Guard::arrive(const Request& request, TimePoint now) {
   visit.options = {.priority = hints.priority,
                    .cost = cost_of(route, request, visit.trusted),
                    .deadline = visit.deadline,
+                   .flow = hints.tenant.empty() ? 0 : flow_of(hints.tenant),
                    .label = route.path};
   if (!route.budget.empty())
     visit.options.costs = Costs{Cost(route.budget, std::exchange(visit.options.cost, 1U))};

@@ -130,6 +130,32 @@ TEST_F(HttpGuard, ARouteTakesItsCostFromAHeaderTheSizeOrACallback) {
   EXPECT_EQ(cost("/call", {}, "1.2.3.4", "POST"), 3u);
 }
 
+// A server that has read the body knows its size, also without Content-Length.
+TEST_F(HttpGuard, TheSizeOfABodyThatHasBeenReadIsTheCost) {
+  Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop", .cost = 3, .bytes_per_unit = 1000}}});
+  const auto cost = [&](std::optional<std::uint64_t> body_bytes, std::string_view length) {
+    const auto get = [&](std::string_view name) { return name == "Content-Length" ? length : ""; };
+    const Request request{
+        .method = "POST", .target = "/", .peer = "9.9.9.9", .header = get, .body_bytes = body_bytes};
+    return guard.arrive(request, now).options.cost;
+  };
+  EXPECT_EQ(cost(5001, ""), 6u);
+  EXPECT_EQ(cost(0, ""), 1u);
+  EXPECT_EQ(cost(5000, "1000"), 5u);
+  EXPECT_EQ(cost(std::nullopt, "2000"), 2u);
+  EXPECT_EQ(cost(std::nullopt, ""), 3u);
+}
+
+TEST_F(HttpGuard, ATenantIsTheFlowOfItsRequests) {
+  Guard guard(registry, {.routes = {{.path = "/", .bulkhead = "shop"}, {.path = "/own", .tenants = "orders"}},
+                         .trusted_peers = {"10.0.0.0/8"}});
+  EXPECT_EQ(arrive(guard, "/", {{"X-Tenant-Id", "acme"}}, "10.0.0.1").options.flow, flow_of("acme"));
+  EXPECT_EQ(arrive(guard, "/own", {{"X-Tenant-Id", "acme"}}, "10.0.0.1").options.flow, flow_of("acme"));
+  EXPECT_EQ(arrive(guard, "/", {}, "10.0.0.1").options.flow, 0u);
+  EXPECT_EQ(arrive(guard, "/", {{"X-Tenant-Id", "acme"}}, "1.2.3.4").options.flow, 0u)
+      << "a stranger could take another turn with each name";
+}
+
 TEST_F(HttpGuard, TenantsHaveTheirOwnAndTheirOwnIs429) {
   Guard guard(registry, {.routes = {{.path = "/", .tenants = "orders"},
                                     {.path = "/strict", .bulkhead = "shop", .tenants = "strict"}},
