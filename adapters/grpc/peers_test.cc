@@ -102,6 +102,30 @@ TEST(GrpcPeers, ATrustedPeersTenantHasABulkheadOfItsOwn) {
   EXPECT_EQ(reason, "shutdown");
 }
 
+TEST(GrpcPeers, TheTenantsOfATrustedPeerShareTheQueue) {
+  World world({.bulkhead = {.max_concurrent = 1, .max_queue = 20, .flow_queues = 64},
+               .guard = {.trusted_peers = {"127.0.0.0/8"}}});
+  constexpr int kNoisy = 6;
+  std::vector<std::thread> calls;
+  std::atomic<int> served{0}, place_of_quiet{0};
+  {
+    const Holding holding(world);
+    ASSERT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+    const auto stub = world.stub();
+    for (int i = 0; i <= kNoisy; ++i) {
+      calls.emplace_back([&, quiet = i == kNoisy] {
+        EXPECT_TRUE(call(*stub, {{"x-tenant-id", quiet ? "quiet" : "noisy"}}).ok());
+        const int place = ++served;
+        if (quiet) place_of_quiet = place;
+      });
+      ASSERT_TRUE(eventually([&, i] { return world.gate().waiting == i + 1; }));
+    }
+    world.stage.let_go();
+    for (auto& thread : calls) thread.join();
+  }
+  EXPECT_LE(place_of_quiet, 4) << "not behind all of the other tenant's";
+}
+
 TEST(GrpcPeers, TheTenantOfAPeerThatIsNotTrustedIsNotRead) {
   World world({.guard = {.methods = {{.name = "/", .bulkhead = "echo", .tenants = "customers"}}}});
   world.registry.define_tenants({.name = "customers", .each = {.max_concurrent = 1}, .max_tenants = 10});

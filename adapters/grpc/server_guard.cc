@@ -127,7 +127,9 @@ class Rpc {
     options_.cost = entry->cost;
     options_.timeout = entry->max_wait;
     options_.deadline = steady_deadline(context_.deadline());
-    if (auto bulkhead = bulkhead_of(*entry)) {
+    const std::string_view tenant = trusted_ ? metadata(o.tenant_key) : std::string_view();
+    if (!tenant.empty()) options_.flow = flow_of(tenant);
+    if (auto bulkhead = bulkhead_of(*entry, tenant)) {
       bulkhead_ = *std::move(bulkhead);
       return true;
     } else {
@@ -200,9 +202,8 @@ class Rpc {
     const Priority asked = http::parse_priority(metadata(state_.options.priority_key), entry.priority);
     return trusted_ ? asked : std::max(asked, entry.priority);  // the greater value is the lower priority
   }
-  Result<std::shared_ptr<Bulkhead>> bulkhead_of(const Method& entry) const {
+  Result<std::shared_ptr<Bulkhead>> bulkhead_of(const Method& entry, std::string_view tenant) const {
     using Found = Result<std::shared_ptr<Bulkhead>>;
-    const auto tenant = trusted_ ? metadata(state_.options.tenant_key) : std::string_view();
     if (!entry.tenants.empty() && (!tenant.empty() || entry.bulkhead.empty())) try {
         return state_.registry.tenant(entry.tenants, tenant);
       } catch (const std::invalid_argument&) {  // the set was removed

@@ -28,7 +28,8 @@
 //
 // Methods: the entry with the longest matching name counts. "/store.Shop/Buy" is one method, "/store.Shop/" all of a
 // service, "/" all. A bulkhead is looked up in the registry for each RPC; while it is not there, RPCs are rejected
-// (Reason::shutdown). An entry with `tenants` gives each tenant its own bulkhead.
+// (Reason::shutdown). An entry with `tenants` gives each tenant its own bulkhead. In every bulkhead with flow_queues the
+// tenants share the queue: the tenant is the flow of the call.
 // Priority and tenant are metadata of the RPC. Every client may lower the priority of the method, only trusted peers may
 // raise it or name a tenant. The priority is written as in RFC 9218 ("u=0" to "u=7"; http_hints.h).
 //
