@@ -41,7 +41,11 @@ bool Connection::wait_for_request(std::chrono::nanoseconds time) const {
 bool Connection::is_readable() const {
   return begin_ < end_ || wait(POLLIN, until_ - std::chrono::steady_clock::now());
 }
-bool Connection::is_writable() const { return keeps_ || wait(POLLOUT, write_timeout_); }
+bool Connection::is_writable() const {
+  if (keeps_ || wait(POLLOUT, write_timeout_)) return true;
+  broken_ = true;
+  return false;
+}
 
 ssize_t Connection::read(char* to, size_t size) {
   if (left_ == 0) return -1;
@@ -66,7 +70,9 @@ ssize_t Connection::write(const char* from, size_t size) {
     return static_cast<ssize_t>(size);
   }
   if (!is_writable()) return -1;
-  return ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) broken_ = true;
+  return sent;
 }
 
 void Connection::get_remote_ip_and_port(std::string& ip, int& port) const {

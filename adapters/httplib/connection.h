@@ -28,6 +28,8 @@ class Connection final : public ::httplib::Stream {
   // From now on write() stores the bytes instead of sending them; the holder sends them later.
   void keep() { keeps_ = true; }
   std::string kept() && { return std::move(kept_); }
+  // The client has gone, or has read nothing for the write timeout: a write has failed.
+  bool broken() const { return broken_; }
 
   bool is_readable() const override;
   bool is_writable() const override;
@@ -47,6 +49,7 @@ class Connection final : public ::httplib::Stream {
   char buffer_[4096];  // cpp-httplib reads header lines byte by byte
   std::size_t begin_ = 0, end_ = 0;
   bool keeps_ = false;
+  mutable bool broken_ = false;  // is_writable() finds out, too
   std::string kept_;
 };
 

@@ -131,6 +131,52 @@ TEST_F(HttplibServer, AContentProviderSettlesAsItGoesAndHoldsItsPlaceToTheEnd) {
   EXPECT_EQ(tokens(), 0u);
 }
 
+// As with Beast: it says nothing about the dependency that the client has gone.
+TEST_F(HttplibServer, AStreamWhoseClientGoesIsIgnored) {
+  registry.add({.options = {.name = "llm",
+                            .max_concurrent = 2,
+                            .breaker = BreakerOptions{.window_calls = 10, .minimum_calls = 10}}});
+  std::atomic<bool> whole{false};
+  start({.routes = {{.path = "/llm", .bulkhead = "llm"}}}, {}, [&](Server& s) {
+    s.Get("/llm", [&](const auto&, auto& response) {
+      ++running;
+      response.set_chunked_content_provider("text/event-stream", [&](std::size_t, auto& sink) {
+        if (whole) return sink.done(), true;
+        const std::string part(64 << 10, '#');
+        return sink.write(part.data(), part.size());
+      });
+    });
+    s.Get("/llm/fails", [&](const auto&, auto& response) {
+      response.set_chunked_content_provider("text/event-stream", [](std::size_t, auto&) { return false; });
+    });
+  });
+  const auto breaker = [&] { return *registry.get("llm")->snapshot().breaker; };
+  {
+    const Client c = client();
+    c.get("/llm");
+    ASSERT_TRUE(becomes([&] { return running == 1; }));
+  }
+  EXPECT_TRUE(becomes([&] { return now("llm").released == 1; }));
+  EXPECT_EQ(breaker().calls, 0u);
+  whole = true;
+  const Client c = client();
+  c.get("/llm");
+  EXPECT_TRUE(becomes([&] { return now("llm").released == 2; }));
+  EXPECT_EQ(breaker().calls, 1u);
+  EXPECT_EQ(now("llm").failed, 0u);
+  const Client other = client();
+  other.get("/llm/fails");
+  EXPECT_TRUE(becomes([&] { return now("llm").released == 3; }));
+  EXPECT_EQ(now("llm").failed, 1u) << "its provider has given up, not its client";
+}
+
+TEST(HttplibServerFunctions, OutsideARequestThereIsNothingToSettle) {
+  EXPECT_TRUE(Server::settle(1));
+  EXPECT_TRUE(Server::settle("tokens", 1));
+  EXPECT_TRUE(Server::try_grow(1));
+  EXPECT_TRUE(Server::try_grow("tokens", 1));
+}
+
 TEST_F(HttplibServer, ServesThroughTheBulkheadAndGivesThePlaceBack) {
   start();
   const Client c = client();

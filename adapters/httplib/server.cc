@@ -79,6 +79,7 @@ struct Server::Turn {
   int status = 500;
   std::optional<Outcome> verdict{};  // what the handler says, instead of the status
   bool close = false, late = false;
+  bool streams = false;    // a content provider writes the body
   TimePoint held_until{};  // when its rejection is sent; TimePoint(): at once
   std::optional<std::stop_source> gone{};
   std::optional<Watcher::Watch> watch{};
@@ -154,20 +155,24 @@ std::stop_token Server::stop_token() {
 
 std::optional<std::string> Server::timeout_to_pass_on() { return http::pass_on(visit().deadline, now()); }
 
+Call* Server::current_call() noexcept {
+  Turn* const turn = current();
+  return turn && turn->call ? &*turn->call : nullptr;
+}
 bool Server::settle(std::uint32_t units) noexcept {
-  std::optional<Call>& call = current()->call;
+  Call* const call = current_call();
   return !call || call->settle(units);
 }
 bool Server::settle(std::string_view budget, std::uint32_t units) noexcept {
-  std::optional<Call>& call = current()->call;
+  Call* const call = current_call();
   return !call || call->settle(budget, units);
 }
 bool Server::try_grow(std::uint32_t units) noexcept {
-  std::optional<Call>& call = current()->call;
+  Call* const call = current_call();
   return !call || call->try_grow(units);
 }
 bool Server::try_grow(std::string_view budget, std::uint32_t units) noexcept {
-  std::optional<Call>& call = current()->call;
+  Call* const call = current_call();
   return !call || call->try_grow(budget, units);
 }
 
@@ -246,6 +251,9 @@ bool Server::process_and_close_socket(socket_t socket) {
     bool closed = false;
     const bool ok = process_request(connection, false, closed, nullptr);
     current() = nullptr;
+    // A stream that is not whole: because of its client, or because its provider has given up.
+    if (turn.streams && !ok && !turn.verdict)
+      turn.verdict = connection.broken() ? Outcome::ignored : Outcome::failure;
     turn.finish();
     alive = ok && !closed && !turn.close;
     held_until = turn.held_until;
@@ -308,15 +316,16 @@ void Server::after(const ::httplib::Request& request, ::httplib::Response& respo
   turn->late = turn->call && visit.deadline <= now();
   if (turn->late) fill(response, http::failure(true, visit.route->responses));
   turn->status = response.status;
+  turn->streams = static_cast<bool>(response.content_provider_);
   turn->close |= turn->is_last();
   if (turn->close) {
     response.headers.erase("Connection");
     response.headers.erase("Keep-Alive");
     response.set_header("Connection", "close");
   }
-  if (turn->call && !response.content_provider_ && visit.route->hold_place == http::HoldPlace::until_handled)
+  if (turn->call && !turn->streams && visit.route->hold_place == http::HoldPlace::until_handled)
     turn->finish();
-  if (!turn->call || visit.cache_key.empty() || response.content_provider_) return;
+  if (!turn->call || visit.cache_key.empty() || turn->streams) return;
   std::vector<http::HeaderView> headers;
   for (const auto& [name, value] : response.headers) headers.push_back({name, value});
   state_->guard.answered(visit, {.status = response.status, .headers = headers, .body = response.body},

@@ -70,14 +70,14 @@ class Server : public ::httplib::Server {
   // ::httplib::Server::stop() after drain().
   void stop();
 
-  // These are for handlers, about the current request.
+  // These are for handlers, on the thread that serves the request, about this request.
   static const http::Visit& visit();
   // Fires when the client has disconnected or the time is over. The first call starts to watch the connection.
   static std::stop_token stop_token();
   static std::optional<std::string> timeout_to_pass_on();  // see http::pass_on; nullopt: no limit
 
   // As of Call (bulkhead.h), for the call that this request is; also inside a content provider, which can settle while it
-  // streams. On a route without a bulkhead: true, and no effect.
+  // streams. On a route without a bulkhead, and on a thread that serves no request: true, and no effect.
   //
   //   reply.set_chunked_content_provider("text/event-stream", [=](std::size_t, auto& sink) {
   //     const auto event = next();
@@ -92,7 +92,8 @@ class Server : public ::httplib::Server {
   [[nodiscard]] static bool try_grow(std::string_view budget, std::uint32_t units) noexcept;
 
   // The outcome to record for the route's dependency, instead of the one that the status implies. With
-  // Outcome::ignored neither breaker nor limiter counts it.
+  // Outcome::ignored neither breaker nor limiter counts it. Without it, a stream whose client has gone counts as ignored,
+  // and one whose content provider returns false as a failure.
   static void set_verdict(Outcome verdict);
   // The response to a rejection by another bulkhead that the handler uses. It says nothing about the dependency of the
   // route, so the verdict becomes ignored.
@@ -109,6 +110,7 @@ class Server : public ::httplib::Server {
   void after(const ::httplib::Request& request, ::httplib::Response& response);
   bool wait_for_request(const class Connection& connection) const;
   static Turn*& current() noexcept;
+  static Call* current_call() noexcept;  // null: none, or not on the thread of a request
 
   std::unique_ptr<State> state_;
 };
