@@ -1,8 +1,7 @@
 #include "values.h"
 
-#include <charconv>
-
 #include "bulkhead/http_hints.h"
+#include "http/cost.h"
 
 namespace bulkhead::nginx {
 
@@ -21,11 +20,7 @@ Priority read_priority(ngx_http_request_t* r, const LocationConf& location) noex
 }
 
 std::uint32_t read_cost(ngx_http_request_t* r, const LocationConf& location) noexcept {
-  const std::string_view text = read_text(r, location.cost);
-  if (text.empty()) return 1;
-  std::uint32_t cost = 1;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), cost);
-  return parsed.ptr == text.data() + text.size() && cost > 0 ? cost : 1;
+  return http::as_cost(http::whole_number(read_text(r, location.cost)).value_or(1));
 }
 
 std::uint64_t read_flow(ngx_http_request_t* r, const LocationConf& location) noexcept {

@@ -108,6 +108,14 @@ class Admission(unittest.TestCase):
             up.release()
             self.assertEqual(one.result().status, 200)
 
+    def test_ACostAboveAllNumbersIsTheLargestAndNotOne(self):
+        locations = PROXY % "bulkhead_cost $http_x_cost;"
+        with Upstream() as up, Nginx(file_of("max_concurrent: 4"), locations, up) as ngx:
+            for cost in ("99999999999", "9" * 40, " 5 "):
+                self.assertEqual(ngx.get("/status/200", headers={"X-Cost": cost}).reason, "concurrency_limit", cost)
+            for cost in ("4", "0", "-1", "many", "5x"):
+                self.assertEqual(ngx.get("/status/200", headers={"X-Cost": cost}).status, 200, cost)
+
     def test_FlowsShareTheLine(self):
         file = file_of("max_concurrent: 1, max_queue: 50, flow_queues: 64")
         with Upstream() as up, Nginx(file, PROXY % "bulkhead_flow $http_x_user;", up) as ngx:
