@@ -609,5 +609,38 @@ TEST(Group, AMemberThatSettlesGivesUnitsToTheOthers) {
   EXPECT_TRUE(a.drain(a.clock().now()));
 }
 
+TEST(Group, APermitThatHoldsNothingIsNotCalledBack) {
+  Group group{halves(Lend::revocable(0))};
+  Gate &a = group.member("a"), &b = group.member("b");
+  Permit heavy = *a.acquire({.cost = 8}), light = *a.acquire({.cost = 2});
+  const std::stop_token heavy_stop = heavy.stop_token(), light_stop = light.stop_token();
+  EXPECT_TRUE(light.settle(0));
+  std::vector<Permit> admitted;
+  const auto ask = [&](std::uint32_t cost) {
+    b.async_acquire({.cost = cost}, [&](Result<Permit> r) {
+      if (r) admitted.push_back(*std::move(r));
+    });
+  };
+  ask(3);
+  EXPECT_FALSE(light_stop.stop_requested()) << "it has nothing to give back";
+  EXPECT_TRUE(heavy_stop.stop_requested());
+  EXPECT_EQ(group.snapshot().find("a")->revoked, 1u);
+  heavy.release();
+  EXPECT_EQ(admitted.size(), 1u);
+
+  EXPECT_TRUE(light.try_grow(7)) << "two of them borrowed";
+  EXPECT_FALSE(light_stop.stop_requested());
+  ask(2);
+  EXPECT_TRUE(light_stop.stop_requested()) << "now it has";
+  light.release();
+  EXPECT_EQ(admitted.size(), 2u);
+  Permit empty = *a.acquire();
+  EXPECT_TRUE(empty.settle(0));
+  EXPECT_FALSE(empty.stop_token().stop_requested()) << "a token of a permit that is empty already";
+  empty.release();
+  admitted.clear();
+  expect_balanced(group);
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -1,4 +1,5 @@
-// leases.h - the permits of one member that have a stop_token, newest first. Not synchronised.
+// leases.h - the permits of one member that have a stop_token, newest first. Not synchronised. A permit that has settled
+// at 0 returns nothing when it ends, so it is not in the list until it grows; then it is the newest.
 //
 // Cost: every function is O(1); 64 bytes for each permit with a stop_token at one time, and the memory of the
 // std::stop_source. Entries do not move, so growing does not copy.
@@ -25,10 +26,7 @@ class Leases {
     e.source = source;
     e.cost = cost;
     e.told = false;
-    e.older = newest_;
-    e.newer = 0;
-    if (newest_ != 0) at(newest_).newer = id;
-    newest_ = id;
+    if (cost > 0) link(id);
     return id;
   }
   std::stop_token token(std::uint32_t id) const { return entries_[id - 1].source.get_token(); }
@@ -36,17 +34,25 @@ class Leases {
     LeaseEntry& e = at(id);
     if (e.told)
       stopping_ -= e.cost;
-    else
+    else if (e.cost > 0)
       unlink(e);
     e.source = std::stop_source(std::nostopstate);
     e.older = free_;
     free_ = id;
   }
 
-  void change(std::uint32_t id, std::uint32_t cost) {
+  // True: the permit can be told to stop, and could not before.
+  bool change(std::uint32_t id, std::uint32_t cost) {
     LeaseEntry& e = at(id);
-    if (e.told) stopping_ += cost - e.cost;  // modulo 2^32: the sum stays right also if it falls
-    e.cost = cost;
+    const std::uint32_t before = std::exchange(e.cost, cost);
+    if (e.told) {
+      stopping_ += cost - before;  // modulo 2^32: the sum stays right also if it falls
+      return false;
+    }
+    if (before > 0 && cost == 0) unlink(e);
+    if (before > 0 || cost == 0) return false;
+    link(id);
+    return true;
   }
 
   // Marks the newest permit whose token has not fired, and returns its source; without a state if there is none.
@@ -74,6 +80,13 @@ class Leases {
         newer = 0;  // among entries whose token has not fired; `older` of a free entry: the next free one
   };
   LeaseEntry& at(std::uint32_t id) { return entries_[id - 1]; }
+  void link(std::uint32_t id) {
+    LeaseEntry& e = at(id);
+    e.older = newest_;
+    e.newer = 0;
+    if (newest_ != 0) at(newest_).newer = id;
+    newest_ = id;
+  }
   void unlink(const LeaseEntry& e) {
     (e.newer != 0 ? at(e.newer).older : newest_) = e.older;
     if (e.older != 0) at(e.older).newer = e.newer;

@@ -477,8 +477,12 @@ void Ledger::end_lease(Member& m, std::uint32_t id) noexcept {
 }
 
 void Ledger::change_lease(Member& m, std::uint32_t id, std::uint32_t cost) noexcept {
-  const Lock lock(mutex_);
-  m.leases.change(id, cost);
+  bool late = false;
+  {
+    const Lock lock(mutex_);
+    late = m.leases.change(id, cost) && m.to_stop > m.leases.stopping();
+  }
+  if (late) work();
 }
 
 // ---- another shape ----
