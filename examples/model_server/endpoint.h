@@ -1,4 +1,4 @@
-// endpoint.h - POST /v1/chat/completions in front of a model, as OpenAI's, with "stream": true. The bulkhead has a slot
+// endpoint.h - POST /v1/chat/completions in front of a model, as OpenAI's, only with "stream": true. The bulkhead has a slot
 // for each request that the model works on and a budget for the tokens in its memory; the API key says whose request it
 // is and how urgent.
 #pragma once
@@ -11,6 +11,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/json.hpp>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -37,26 +38,29 @@ class Endpoint {
 
   boost::asio::awaitable<Response> chat(const Request& request, Context& context) {
     const ApiKey* const key = key_of(request);
-    if (!key) co_return reply(401, R"({"error":{"message":"unknown API key"}})");
+    if (!key) co_return error(401, "invalid_api_key", "unknown API key");
     Ask ask;
-    if (!read(request.body(), ask)) co_return reply(400, R"({"error":{"message":"not a chat request"}})");
+    if (!read(request.body(), ask)) co_return error(400, "invalid_request_error", "not a chat request");
+    if (!ask.stream)
+      co_return error(400, "invalid_request_error", "this endpoint only streams: send \"stream\": true");
 
     const std::uint32_t guess = std::min(ask.max_tokens, kGuess);
     bulkhead::AcquireOptions options{.priority = key->priority,
                                      .flow = bulkhead::flow_of(key->tenant),
                                      .costs = {{"tokens", ask.prompt + guess}}};
     auto call = co_await bulkhead::async_acquire(bulkhead_, std::move(options), boost::asio::use_awaitable);
-    if (!call) co_return context.reject(call.error());
+    if (!call) co_return rejection(context, call.error());
 
     auto sequence = model_.start(ask.prompt);
     if (!sequence) {
       call->finish(bulkhead::Outcome::failure);
-      co_return reply(500, R"({"error":{"message":"out of memory"}})");
+      co_return error(500, "server_error", "out of memory");
     }
     Response head(boost::beast::http::status::ok, 11);
     head.set(boost::beast::http::field::content_type, "text/event-stream");
     if (!co_await context.stream(std::move(head))) co_return Response();
 
+    const Chunks chunks(ask.model, ++last_id_);
     boost::asio::steady_timer step(co_await boost::asio::this_coro::executor);
     std::string_view finish = "stop";
     std::uint32_t made = 0, reserved = guess;
@@ -74,18 +78,20 @@ class Endpoint {
       step.expires_after(sequence->step_time());
       co_await step.async_wait(boost::asio::use_awaitable);
       made += next;
-      if (!co_await context.write(event(next))) break;  // the client has gone
+      if (!co_await context.write(chunks.text(next))) break;  // the client has gone
     }
     // The memory is free; what was reserved and not used goes back before the last event is sent.
     sequence.reset();
     call->settle("tokens", 0);
-    co_await context.write(last_event(made, finish) + "data: [DONE]\n\n");
+    co_await context.write(chunks.last(made, finish) + "data: [DONE]\n\n");
     call->finish(bulkhead::Outcome::success);
     co_return Response();
   }
 
  private:
   struct Ask {
+    std::string model = "fake";
+    bool stream = false;
     std::uint32_t prompt = 0, max_tokens = 1024;
     std::uint32_t length = 0;  // of the answer, which only the fake model knows beforehand
   };
@@ -114,29 +120,66 @@ class Endpoint {
       const auto* const value = json.as_object().if_contains(name);
       return value && value->is_int64() ? static_cast<std::uint32_t>(value->as_int64()) : otherwise;
     };
+    if (const auto* const stream = json.as_object().if_contains("stream"))
+      ask.stream = stream->is_bool() && stream->as_bool();
+    if (const auto* const model = json.as_object().if_contains("model"); model && model->is_string())
+      ask.model = model->as_string().c_str();
     ask.max_tokens = number("max_tokens", ask.max_tokens);
     ask.length = std::min(number("fake_answer_tokens", 100), ask.max_tokens);
     return ask.prompt > 0;
   }
 
-  static std::string event(std::uint32_t tokens) {
-    std::string text;
-    for (std::uint32_t i = 0; i < tokens; ++i) text += "la ";
-    return R"(data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":")" + text +
-           "\"}}]}\n\n";
+  static boost::json::value as_json(std::string_view text) {
+    return boost::json::value(boost::json::string_view(text.data(), text.size()));
   }
-  static std::string last_event(std::uint32_t tokens, std::string_view finish) {
-    return R"(data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":")" +
-           std::string(finish) + R"("}],"usage":{"completion_tokens":)" + std::to_string(tokens) + "}}\n\n";
-  }
-  static Response reply(unsigned status, std::string body) {
-    Response r(static_cast<boost::beast::http::status>(status), 11);
+  // The events of one answer.
+  class Chunks {
+   public:
+    Chunks(std::string_view model, std::uint64_t id)
+        : head_{{"id", as_json("chatcmpl-" + std::to_string(id))},
+                {"object", "chat.completion.chunk"},
+                {"created", std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())},
+                {"model", as_json(model)}} {}
+    std::string text(std::uint32_t tokens) const {
+      std::string words;
+      for (std::uint32_t i = 0; i < tokens; ++i) words += "la ";
+      return event(head_, {{"content", as_json(words)}}, nullptr);
+    }
+    std::string last(std::uint32_t tokens, std::string_view finish) const {
+      boost::json::object whole = head_;
+      whole["usage"] = boost::json::object{{"completion_tokens", tokens}};
+      return event(std::move(whole), {}, as_json(finish));
+    }
+
+   private:
+    static std::string event(boost::json::object chunk, boost::json::object delta,
+                             boost::json::value finish) {
+      chunk["choices"] = boost::json::array{boost::json::object{
+          {"index", 0}, {"delta", std::move(delta)}, {"finish_reason", std::move(finish)}}};
+      return "data: " + boost::json::serialize(chunk) + "\n\n";
+    }
+    boost::json::object head_;
+  };
+
+  static void fill(Response& r, std::string_view type, std::string_view message) {
     r.set(boost::beast::http::field::content_type, "application/json");
-    r.body() = std::move(body);
+    r.body() = boost::json::serialize(boost::json::object{
+        {"error", boost::json::object{{"message", as_json(message)}, {"type", as_json(type)}}}});
     r.prepare_payload();
+  }
+  static Response error(unsigned status, std::string_view type, std::string_view message) {
+    Response r(static_cast<boost::beast::http::status>(status), 11);
+    fill(r, type, message);
+    return r;
+  }
+  // Status and Retry-After of the library, with the body that clients of OpenAI read.
+  static Response rejection(Context& context, const bulkhead::Rejection& why) {
+    Response r = context.reject(why);
+    fill(r, to_string(why.reason), why.message());
     return r;
   }
 
   bulkhead::Bulkhead& bulkhead_;
   Model& model_;
+  std::uint64_t last_id_ = 0;  // of the one thread of the server
 };
