@@ -157,22 +157,24 @@ void fold(BulkheadSnapshot& into, const BulkheadSnapshot& from) {
 }
 
 void fold_state(BulkheadSnapshot& sum, const BulkheadSnapshot& one) {
+  // Seventeen tenants with the largest maximum have more units than fit.
+  const auto add = [](std::uint32_t& to, std::uint32_t more) { to += std::min(more, UINT32_MAX - to); };
   for (const BudgetSnapshot& budget : one.budgets) {
     BudgetSnapshot& all = same_budget(sum, budget);
-    all.in_use += budget.in_use;
-    all.max += budget.max;
-    all.calls += budget.calls;
-    all.waiting += budget.waiting;
-    all.max_queue += budget.max_queue;
+    add(all.in_use, budget.in_use);
+    add(all.max, budget.max);
+    add(all.calls, budget.calls);
+    add(all.waiting, budget.waiting);
+    add(all.max_queue, budget.max_queue);
   }
   Snapshot& gate = sum.gate;
-  gate.in_flight += one.gate.in_flight;
-  gate.permits += one.gate.permits;
-  gate.waiting += one.gate.waiting;
-  gate.max_concurrent += one.gate.max_concurrent;
-  gate.max_queue += one.gate.max_queue;
+  add(gate.in_flight, one.gate.in_flight);
+  add(gate.permits, one.gate.permits);
+  add(gate.waiting, one.gate.waiting);
+  add(gate.max_concurrent, one.gate.max_concurrent);
+  add(gate.max_queue, one.gate.max_queue);
   for (std::size_t i = 0; i < kPriorities; ++i)
-    gate.waiting_by_priority[i] += one.gate.waiting_by_priority[i];
+    add(gate.waiting_by_priority[i], one.gate.waiting_by_priority[i]);
   gate.oldest_hold = std::max(gate.oldest_hold, one.gate.oldest_hold);
   sum.over_limit += one.over_limit;
   sum.shadow |= one.shadow;

@@ -12,6 +12,7 @@
 
 #include "bulkhead/manual_clock.h"
 #include "bulkhead/registry.h"
+#include "registry/tenants.h"
 
 namespace bulkhead {
 namespace {
@@ -55,6 +56,16 @@ TEST_F(TenantsTest, EachGetsItsOwnAndKeepsIt) {
   EXPECT_EQ(s.tenants.at(0).live, 2u);
   EXPECT_EQ(s.tenants.at(0).max, 10u);
   EXPECT_EQ(s.tenants.at(0).created, 2u);
+}
+
+TEST_F(TenantsTest, ASumOfMaximaThatIsTooLargeIsTheLargestNumber) {
+  BulkheadSnapshot one, sum;
+  one.gate.max_concurrent = 268'435'455;
+  one.budgets = {{.name = "tokens", .in_use = 7, .max = 268'435'455}};
+  for (int i = 0; i < 20; ++i) registry::fold_state(sum, one);
+  EXPECT_EQ(sum.budgets.at(0).max, UINT32_MAX);
+  EXPECT_EQ(sum.budgets.at(0).in_use, 140u);
+  EXPECT_EQ(sum.gate.max_concurrent, UINT32_MAX);
 }
 
 TEST_F(TenantsTest, BeyondTheBoundTheyShareOne) {
