@@ -399,7 +399,8 @@ class Bulkhead {
   void resize(
       std::uint32_t max_concurrent);  // while `adaptive` moves the limit: in force when it no longer does
   void resize_queue(std::uint32_t max_queue);
-  void reset_statistics();  // of calls, times and the pool; breaker, rate limiter and limiter keep theirs
+  void
+  reset_statistics();  // of calls, times, budgets and the pool; breaker, rate limiter and limiter keep theirs
 
   void close() noexcept;                      // as Gate; of a gate that others own, for them too
   bool drain(TimePoint until = no_deadline);  // as Gate

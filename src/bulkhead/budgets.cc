@@ -77,11 +77,17 @@ BudgetSnapshot Budget::snapshot() const {
           .calls = s.permits,
           .waiting = s.waiting,
           .max_queue = s.max_queue,
-          .admitted = s.admitted,
-          .rejected = s.rejected(),
-          .occupancy = s.occupancy,
-          .saturated = s.saturated,
+          .admitted = s.admitted - baseline.admitted,
+          .rejected = s.rejected() - baseline.rejected(),
+          .occupancy = s.occupancy - baseline.occupancy,
+          .saturated = s.saturated - baseline.saturated,
           .scope = scope};
+}
+
+// As of the bulkhead: calls in flight stay admitted.
+void Budget::reset_statistics() {
+  baseline = gate->snapshot();
+  baseline.admitted = baseline.released;
 }
 
 void Budgets::check(std::string_view bulkhead, const std::vector<BudgetOptions>& options,
@@ -173,6 +179,10 @@ std::vector<BudgetSnapshot> Budgets::snapshot() const {
     if (budget.in_force.load(std::memory_order_relaxed)) all.push_back(budget.snapshot());
   });
   return all;
+}
+
+void Budgets::reset_statistics() {
+  each([](Budget& budget) { budget.reset_statistics(); });
 }
 
 Budgets::~Budgets() {

@@ -24,6 +24,7 @@ struct Budget {
   Rejection rejection(Gate& place, Priority priority, const Rejection& of_gate,
                       std::uint32_t units) const noexcept;
   BudgetSnapshot snapshot() const;
+  void reset_statistics();
 
   const std::string name;
   const Scope scope;
@@ -32,6 +33,7 @@ struct Budget {
   std::optional<Gate> own;
   std::optional<shared::ScopedGate> scoped;  // instead, beyond Scope::process
   Gate* gate = nullptr;
+  Snapshot baseline;  // its counters at the last reset_statistics(); BulkheadCore::mutex is held
 };
 
 // Invariants
@@ -50,7 +52,8 @@ class Budgets {
   void apply(const std::vector<BudgetOptions>& options, const GateOptions& line, UnitSources* sources,
              const std::vector<BudgetOptions>& before);
   Budget* find(std::string_view name) const noexcept;  // null: none in force
-  std::vector<BudgetSnapshot> snapshot() const;
+  std::vector<BudgetSnapshot> snapshot() const;        // BulkheadCore::mutex is held
+  void reset_statistics();                             // as well
   template <class F>
   void each(F&& fn) const {
     for (const auto& one : all_)

@@ -80,6 +80,7 @@ void BulkheadCore::reset_statistics() {
   for (auto& counter : counts.would_reject) counter.store(0, std::memory_order_relaxed);
   wait.reset();
   service.reset();
+  budgets.reset_statistics();
   if (!pool_) return;
   const PoolSnapshot pool = pool_->snapshot();
   abandoned_before = pool.abandoned_total;

@@ -84,5 +84,28 @@ TEST(Bulkhead, ResetOfStatisticsForgetsWhatWasAndKeepsWhatIs) {
   EXPECT_EQ(s.service.count(), 1u);
 }
 
+TEST(Bulkhead, ResetOfStatisticsIsForItsBudgetsToo) {
+  ManualClock clock;
+  Bulkhead b{{.name = "db",
+              .max_concurrent = 2,
+              .measure_occupancy = true,
+              .budgets = {{.name = "tokens", .max = 10}},
+              .clock = &clock}};
+  auto in_flight = b.acquire({.costs = {{"tokens", 6}}});
+  clock.advance(10ms);
+  EXPECT_TRUE(b.execute([] {}, {.costs = {{"tokens", 4}}}));
+  EXPECT_FALSE(b.execute([] {}, {.costs = {{"tokens", 5}}}));
+  b.reset_statistics();
+  const auto tokens = [&] { return b.snapshot().budgets.at(0); };
+  EXPECT_EQ(tokens().in_use, 6u);
+  EXPECT_EQ(tokens().admitted, 1u) << "the call in flight";
+  EXPECT_EQ(tokens().rejected, 0u);
+  EXPECT_EQ(tokens().occupancy, 0ns);
+  clock.advance(10ms);
+  EXPECT_EQ(tokens().occupancy, 60ms);
+  EXPECT_TRUE(b.execute([] {}, {.costs = {{"tokens", 4}}}));
+  EXPECT_EQ(tokens().admitted, 2u);
+}
+
 }  // namespace
 }  // namespace bulkhead
