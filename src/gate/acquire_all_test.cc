@@ -175,6 +175,32 @@ TEST(AcquireAll, ACoroutineWaitsForAllGates) {
   EXPECT_EQ(g.in_flight(), 0u);
 }
 
+TEST(AcquireAll, ADestroyedCoroutineLeavesTheLineAndHoldsNothing) {
+  struct Held {
+    struct promise_type {
+      Held get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+      std::suspend_never initial_suspend() noexcept { return {}; }
+      std::suspend_always final_suspend() noexcept { return {}; }
+      void return_void() {}
+      void unhandled_exception() { std::terminate(); }
+    };
+    std::coroutine_handle<> handle;
+  };
+  Gates g;
+  const Permit full = *g.second.acquire({.cost = 4});
+  const auto body = [](Gates& gates) -> Held {
+    auto acquiring = co_acquire_all({{gates.second, 1}, {gates.first, 2}}, {.timeout = wait_forever});
+    const auto all = co_await acquiring;
+    ADD_FAILURE() << static_cast<bool>(all);
+  };
+  const Held held = body(g);
+  EXPECT_EQ(g.first.in_flight(), 2u) << "it has the first gate and waits for the second";
+  EXPECT_EQ(g.second.snapshot().waiting, 1u);
+  held.handle.destroy();
+  EXPECT_EQ(g.first.in_flight(), 0u);
+  EXPECT_EQ(g.second.snapshot().waiting, 0u);
+}
+
 // Every thread names the gates in another order, with other costs, timeouts and cancellations. Without the fixed order
 // this blocks within a few rounds.
 TEST(AcquireAll, ThreadsThatNameTheGatesInAnyOrderDoNotBlockEachOther) {
