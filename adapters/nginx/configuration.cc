@@ -1,5 +1,6 @@
 #include "configuration.h"
 
+#include <algorithm>
 #include <string>
 
 namespace bulkhead::nginx {
@@ -26,6 +27,11 @@ std::string problem_of(LocationConf& location, const Config& config) {
     return "bulkhead_tenant needs a set of tenants, and \"" + name +
            "\" is a bulkhead: move it to tenants: in the file";
   const BulkheadOptions& options = bulkhead ? bulkhead->options : config.find_tenants(name)->each.options;
+  if (const std::string_view budget = view(location.budget);
+      !budget.empty() &&
+      std::ranges::find(options.budgets, budget, &BudgetOptions::name) == options.budgets.end())
+    return "\"" + name + "\" has no budget \"" + std::string(budget) +
+           "\": add it to its budgets: in the file";
   if (options.isolation == Isolation::threads)
     return "\"" + name + "\" has isolation: threads, which nginx cannot use: write isolation: semaphore";
   return {};
@@ -78,6 +84,10 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) {
        {&LocationConf::priority, &LocationConf::flow, &LocationConf::cost, &LocationConf::deadline})
     if (!(to.*member)) to.*member = from.*member;
   if (!to.tenant && inherits) to.tenant = from.tenant;  // it belongs to the set of tenants
+  if (to.budget.len == 0 && inherits) {                 // to the bulkhead
+    to.budget = from.budget;
+    to.budget_units = from.budget_units;
+  }
   ngx_conf_merge_uint_value(to.hold, from.hold, until_upstream);
   ngx_conf_merge_value(to.body_first, from.body_first, 1);
   if (to.has_fallback == NGX_CONF_UNSET) {

@@ -31,6 +31,8 @@ struct LocationConf {
   ngx_uint_t said_at;
   bool tenants;
   ngx_http_complex_value_t *priority, *tenant, *flow, *cost, *deadline;
+  ngx_str_t budget;  // of the bulkhead; len 0: none
+  ngx_http_complex_value_t* budget_units;
   ngx_uint_t hold;
   ngx_flag_t body_first;
   // What to send instead of a rejection: a location, or a text.

@@ -17,6 +17,18 @@ char* wrong(ngx_conf_t* cf, const ngx_str_t& argument, const char* expected) {
   return failed();
 }
 
+// With the variables in it; null: an error, which is logged.
+ngx_http_complex_value_t* compiled(ngx_conf_t* cf, ngx_str_t& text) noexcept {
+  auto* const value =
+      static_cast<ngx_http_complex_value_t*>(ngx_pcalloc(cf->pool, sizeof(ngx_http_complex_value_t)));
+  if (!value) return nullptr;
+  ngx_http_compile_complex_value_t compile{};
+  compile.cf = cf;
+  compile.value = &text;
+  compile.complex_value = value;
+  return ngx_http_compile_complex_value(&compile) == NGX_OK ? value : nullptr;
+}
+
 void forget_file(void* loaded) { delete static_cast<yaml::Loaded*>(loaded); }
 
 // bulkhead_config FILE [watch=on|off];
@@ -103,16 +115,20 @@ char* set_fallback(ngx_conf_t* cf, ngx_command_t*, void* of) {
   if (cf->args->nelts < 3)
     return wrong(cf, args[1], "enough: write the text of the response after the status");
   conf->fallback_status = static_cast<ngx_uint_t>(status);
-  conf->fallback_text =
-      static_cast<ngx_http_complex_value_t*>(ngx_pcalloc(cf->pool, sizeof(ngx_http_complex_value_t)));
+  conf->fallback_text = compiled(cf, args[2]);
   if (!conf->fallback_text) return failed();
-  ngx_http_compile_complex_value_t compile{};
-  compile.cf = cf;
-  compile.value = &args[2];
-  compile.complex_value = conf->fallback_text;
-  if (ngx_http_compile_complex_value(&compile) != NGX_OK) return failed();
   conf->fallback_type = cf->args->nelts == 4 ? args[3] : literal("text/plain; charset=utf-8");
   return NGX_CONF_OK;
+}
+
+// bulkhead_budget NAME VALUE;
+char* set_budget(ngx_conf_t* cf, ngx_command_t*, void* of) {
+  auto* const conf = static_cast<LocationConf*>(of);
+  if (conf->budget.len > 0) return const_cast<char*>("is duplicate");
+  ngx_str_t* const args = arguments(cf);
+  conf->budget = args[1];
+  conf->budget_units = compiled(cf, args[2]);
+  return conf->budget_units ? NGX_CONF_OK : failed();
 }
 
 // bulkhead_status [prometheus|json];
@@ -155,6 +171,7 @@ ngx_command_t directives[] = {
     value(literal("bulkhead_flow"), offsetof(LocationConf, flow)),
     value(literal("bulkhead_cost"), offsetof(LocationConf, cost)),
     value(literal("bulkhead_deadline"), offsetof(LocationConf, deadline)),
+    {literal("bulkhead_budget"), anywhere | NGX_CONF_TAKE2, set_budget, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr},
     {literal("bulkhead_hold"), anywhere | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
      offsetof(LocationConf, hold), hold_values},
     {literal("bulkhead_body_first"), anywhere | NGX_CONF_FLAG, ngx_conf_set_flag_slot,

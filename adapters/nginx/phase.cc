@@ -44,6 +44,7 @@ ngx_int_t enter(Visit& v) {
                          .deadline = v.deadline,
                          .flow = read_flow(r, location),
                          .label = view(r->uri)};
+  if (location.budget.len > 0) options.costs = Costs{Cost(view(location.budget), read_units(r, location))};
   Call begun;
   std::optional<Result<Call>> answer = v.bulkhead->begin_acquire(options, begun);
   if (!answer) {

@@ -19,8 +19,17 @@ Priority read_priority(ngx_http_request_t* r, const LocationConf& location) noex
   return http::parse_priority(text, Priority::normal);
 }
 
+namespace {
+std::uint32_t read_number(ngx_http_request_t* r, ngx_http_complex_value_t* value) noexcept {
+  return http::as_cost(http::whole_number(read_text(r, value)).value_or(1));
+}
+}  // namespace
+
 std::uint32_t read_cost(ngx_http_request_t* r, const LocationConf& location) noexcept {
-  return http::as_cost(http::whole_number(read_text(r, location.cost)).value_or(1));
+  return read_number(r, location.cost);
+}
+std::uint32_t read_units(ngx_http_request_t* r, const LocationConf& location) noexcept {
+  return read_number(r, location.budget_units);
 }
 
 std::uint64_t read_flow(ngx_http_request_t* r, const LocationConf& location) noexcept {

@@ -116,6 +116,28 @@ class Admission(unittest.TestCase):
             for cost in ("4", "0", "-1", "many", "5x"):
                 self.assertEqual(ngx.get("/status/200", headers={"X-Cost": cost}).status, 200, cost)
 
+    def test_ARequestTakesUnitsOfABudget(self):
+        file = file_of("max_concurrent: 4, budgets: {tokens: {max: 100, per_call_max: 60}}")
+        locations = PROXY % "bulkhead_budget tokens $http_x_tokens;"
+        with Upstream() as up, Nginx(file, locations, up) as ngx:
+            one = ngx.begin("/hold", headers={"X-Tokens": "60"})
+            up.wait_running(1)
+            full = ngx.get("/status/200", headers={"X-Tokens": "41"})
+            self.assertEqual((full.status, full.reason), (503, "budget_limit"))
+            self.assertEqual(ngx.get("/status/200", headers={"X-Tokens": "40"}).status, 200)
+            self.assertEqual(ngx.get("/status/200").status, 200)
+            self.assertEqual(ngx.get("/status/200", headers={"X-Tokens": "61"}).status, 413)
+            self.assertEqual(ngx.state("api")["in_flight"], 1)
+            up.release()
+            self.assertEqual(one.result().status, 200)
+            self.assertEqual(ngx.get("/status/200", headers={"X-Tokens": "60"}).status, 200)
+
+    def test_ABudgetThatTheFileDoesNotHaveIsAnError(self):
+        with self.assertRaises(Exception) as wrong, Upstream() as up, \
+                Nginx(file_of("max_concurrent: 4"), PROXY % "bulkhead_budget tokens 5;", up):
+            pass
+        self.assertIn('has no budget "tokens"', str(wrong.exception))
+
     def test_FlowsShareTheLine(self):
         file = file_of("max_concurrent: 1, max_queue: 50, flow_queues: 64")
         with Upstream() as up, Nginx(file, PROXY % "bulkhead_flow $http_x_user;", up) as ngx:
