@@ -71,11 +71,12 @@ struct ServerOptions {
   std::size_t max_streams = 16;
   std::size_t max_body = 64 * 1024, max_header = 8 * 1024;
   std::chrono::milliseconds request_timeout{10'000}, write_timeout{10'000};
-  std::size_t history_bulkheads = 256;  // that have a history; others only have current values
+  std::size_t history_bulkheads = 256;  // that have an hour of history; others have the last minute
   bool dashboard = true;                // the page, at /ui/
   bool allow_faults = false;            // operators may inject faults, see fault.h
 
-  // A set with more live tenants than this is shown as a sum, on the page, in the stream and in metrics.
+  // At most this many tenants are shown, on the page, in the stream and in metrics; a set of tenants that does not fit is
+  // shown as a sum.
   std::size_t listed_tenants = 1000;
   std::uint32_t top_tenants = 0;  // with series of their own on /metrics, as MetricsOptions::top_tenants
 

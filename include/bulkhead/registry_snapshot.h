@@ -24,8 +24,8 @@
 namespace bulkhead {
 
 struct SnapshotOptions {
-  // A set with more live tenants than this is not listed in `bulkheads` but added up in Tenants::sum. An entry is 8 KB, so
-  // a list of 100 000 tenants is 800 MB.
+  // At most this many tenants are listed in `bulkheads`, over all sets. A set whose live tenants are more than what the
+  // sets before it leave is added up in Tenants::sum. An entry is 8 KB, so a list of 100 000 tenants is 800 MB.
   std::uint32_t list_tenants = 0xffff'ffff;
   // false: such a set is not added up either; only the counters of RegistrySnapshot::Tenants are filled in, without
   // reading the tenants.

@@ -101,6 +101,7 @@ RegistrySnapshot Registry::Core::snapshot(const SnapshotOptions& options) const 
     const Core& core;
   };
   std::unordered_map<std::string, std::size_t> sets;  // those that are added up, in s.tenants
+  std::uint32_t room = options.list_tenants;          // tenants that still may be listed
   const auto add_up = [&](std::vector<registry::NodeCopy>& some) {
     for (registry::NodeCopy& copy : some) {
       RegistrySnapshot::Tenants& tenants = s.tenants[sets.find(copy.tenants)->second];
@@ -118,7 +119,10 @@ RegistrySnapshot Registry::Core::snapshot(const SnapshotOptions& options) const 
           node.walked = core.walks;
           if (node.set) {  // comes before its tenants, which are in the other list
             node.set->walked = core.walks;
-            if (node.set->size > options.list_tenants) sets.emplace(node.set->name, s.tenants.size());
+            if (node.set->size > room)
+              sets.emplace(node.set->name, s.tenants.size());
+            else
+              room -= node.set->size;
             s.tenants.push_back(node.set->snapshot());
           }
           if (!node.bulkhead) return;
