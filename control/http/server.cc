@@ -91,6 +91,7 @@ class Server::Impl {
     worker_->join();
     io_.stop();
     thread_.join();
+    core_.observer.stop();
     core_.journal.report_suppressed();
     core_.journal.add({.kind = "stop", .text = "all overrides end", .audit = true, .action = "stop"});
   }

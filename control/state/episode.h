@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "journal.h"
 
@@ -39,6 +40,12 @@ class Episode {
     if (!active_ || ++calm_ < options_.end) return Step::none;
     active_ = false;
     return Step::ended;
+  }
+
+  // Ends it at once, because what it is about is gone. False: there was none.
+  bool cut() noexcept {
+    in_a_row_ = 0;
+    return std::exchange(active_, false);
   }
 
   bool active() const noexcept { return active_; }

@@ -153,7 +153,7 @@ json::object Observer::history(std::size_t span, std::size_t step, const std::st
   const std::size_t count = std::max<std::size_t>(1, span / step);
   json::array bulkheads;
   for (const auto& [row_name, row] : rows_)
-    if (!name || row_name == *name)
+    if (name ? row_name == *name : row.keeps_history)
       bulkheads.push_back(row_json(row_name, row, count, step, name != nullptr));
   if (name && bulkheads.empty())
     throw Problem{kNotFound, "there is no history of a bulkhead \"" + *name + '"'};

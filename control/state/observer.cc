@@ -38,19 +38,6 @@ bool rejects(const BreakerSnapshot& breaker) noexcept {
          (breaker.mode == BreakerMode::automatic && breaker.state == BreakerState::open);
 }
 
-// "open -> half_open -> open": probes can fail within less than the second between two looks. Empty: nothing changed.
-std::string path_between(const BreakerSnapshot& before, const BreakerSnapshot& now) {
-  const auto entered = [&](BreakerState state) {
-    return now.entered[static_cast<std::size_t>(state)] > before.entered[static_cast<std::size_t>(state)];
-  };
-  if (now.generation == before.generation || (now.state == before.state && !entered(now.state))) return "";
-  std::string path(to_string(before.state));
-  for (const BreakerState between : {BreakerState::closed, BreakerState::open, BreakerState::half_open})
-    if (between != now.state && between != before.state && entered(between))
-      path += " -> " + std::string(to_string(between));
-  return path + " -> " + std::string(to_string(now.state));
-}
-
 json::value breaker_json(const BreakerSnapshot& b, Clock& clock) {
   json::object o{{"state", to_string(b.state)},
                  {"mode", to_string(b.mode)},
@@ -138,6 +125,7 @@ std::uint64_t Observer::Counts::all_rejected() const noexcept {
 
 void Observer::glance() {
   for (auto& [name, row] : rows_) {
+    if (!row.keeps_history) continue;  // ten looks a second at thousands would cost more than they show
     const auto bulkhead = row.bulkhead.lock();
     if (!bulkhead) continue;
     const Snapshot s = bulkhead->gate().snapshot();
@@ -152,29 +140,13 @@ void Observer::glance() {
 }
 
 void Observer::report_changes(const RegistrySnapshot::Entry& entry, Row& row) {
-  const auto& now = entry.now.breaker;
-  if (now) {
-    const WallTime since = entry.bulkhead ? wall_time(now->since, entry.bulkhead->clock()) : last_second_;
-    const std::string path = row.breaker ? path_between(*row.breaker, *now) : "";
-    const bool was_closed = !row.breaker || row.breaker->state == BreakerState::closed;
-    const bool closed = now->state == BreakerState::closed;
-    // From closed to closed it was open for less than a second.
-    if (was_closed && (!closed || !path.empty())) row.opened = since;
-    if (!path.empty())
-      journal_.add({.kind = "breaker",
-                    .bulkhead = entry.name,
-                    .text = "breaker " + path + " (" + std::string(to_string(now->reason)) + ')',
-                    .automatic = true,
-                    .began = row.opened,
-                    .ended = closed ? since : WallTime{},
-                    .peak = was_closed ? 0 : row.open.peak()});
-  }
-  row.breaker = now;
   const std::uint32_t limit = entry.now.gate.max_concurrent;
   if (!entry.now.adaptive || row.reported_max_concurrent == 0) {
     row.reported_max_concurrent = limit;
   } else if (std::abs(static_cast<double>(limit) - row.reported_max_concurrent) >
-             0.2 * row.reported_max_concurrent) {
+                 0.2 * row.reported_max_concurrent &&
+             (row.reported_at == 0 || seq_ >= row.reported_at + kWindow)) {
+    row.reported_at = seq_;
     journal_.add({.kind = "adaptive",
                   .bulkhead = entry.name,
                   .text = "max_concurrent " + std::to_string(row.reported_max_concurrent) + " -> " +
@@ -245,7 +217,7 @@ void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
   row.counts.push_back(now);
   if (row.counts.size() > kWindow + 1) row.counts.pop_front();
   row.history.push_back(sample);
-  if (row.history.size() > kHistory) {
+  while (row.history.size() > (row.keeps_history ? kHistory : kMinute)) {
     row.history.pop_front();
     ++row.since_seq;
   }
@@ -258,6 +230,62 @@ std::uint32_t Observer::configured_max_concurrent(const RegistrySnapshot::Entry&
   return operations_.replaced(entry.name, kMaxConcurrent).value_or(entry.configured.max_concurrent);
 }
 
+// Each bulkhead that is no tenant has a row, because the verdict needs all. An hour of history is for history_bulkheads of
+// them; tenants get a row, with history, where these leave room.
+void Observer::make_rows(const RegistrySnapshot& all) {
+  const auto is_tenant = [](const RegistrySnapshot::Entry& entry) { return !entry.tenant_id.empty(); };
+  for (auto& [name, row] : rows_) row.seen = false;
+  for (const auto& entry : all.bulkheads) {
+    const auto row = is_tenant(entry) ? rows_.find(entry.name) : rows_.try_emplace(entry.name).first;
+    if (row != rows_.end()) row->second.seen = true;
+  }
+  const auto drop = [&](auto row, std::string_view why) {
+    forget(row->first, row->second, why);
+    return rows_.erase(row);
+  };
+  for (auto row = rows_.begin(); row != rows_.end();)
+    row = row->second.seen ? std::next(row) : drop(row, "the bulkhead was removed");
+  std::size_t own = 0, tenants = 0;
+  for (const auto& [name, row] : rows_) (row.tenant ? tenants : own) += row.keeps_history;
+  for (auto& [name, row] : rows_)
+    if (!row.keeps_history && own < options_.history_bulkheads) row.keeps_history = true, ++own;
+  for (auto row = rows_.begin(); row != rows_.end() && own + tenants > options_.history_bulkheads;) {
+    if (!row->second.tenant) {
+      ++row;
+      continue;
+    }
+    row = drop(row, "the tenant is not observed any more");
+    --tenants;
+  }
+  for (const auto& entry : all.bulkheads) {
+    if (own + tenants >= options_.history_bulkheads) break;
+    if (!is_tenant(entry)) continue;
+    const auto [row, added] = rows_.try_emplace(entry.name);
+    if (!added) continue;
+    row->second.tenant = row->second.keeps_history = true;
+    ++tenants;
+  }
+}
+
+void Observer::judge_all(const RegistrySnapshot& all) {
+  verdict_ = judge(see(all), verdict_);
+  for (auto& [name, row] : rows_) row.state = "ok", row.since = {};
+  for (const Finding& finding : verdict_.findings) {
+    if (!finding.of_bulkhead) continue;
+    if (const auto row = rows_.find(finding.subject); row != rows_.end()) {
+      row->second.state = finding.symptom;
+      row->second.since = finding.since;
+    }
+  }
+}
+
+void Observer::stop() {
+  for (auto& [name, row] : rows_) forget(name, row, "the process stops");
+  for (auto& [name, down] : pools_)
+    if (down.cut())
+      report(Episode::Step::ended, down, "pool_down", name, "", "pool_down ends: the process stops");
+}
+
 void Observer::second() {
   glance();
   journal_.report_suppressed();
@@ -267,21 +295,14 @@ void Observer::second() {
   // A clock that tests hold still does not tell how long the second was.
   elapsed_ = all.taken > taken_ ? std::chrono::duration<double>(all.taken - taken_).count() : 1;
   taken_ = all.taken;
-  for (auto& [name, row] : rows_) row.seen = false;
-  for (const auto& entry : all.bulkheads) {
-    auto row = rows_.find(entry.name);
-    if (row == rows_.end()) {
-      if (rows_.size() >= options_.history_bulkheads) continue;
-      row = rows_.try_emplace(entry.name).first;
-    }
-    row->second.seen = true;
-    observe(entry, row->second);
-  }
-  std::erase_if(rows_, [](const auto& row) { return !row.second.seen; });
+  make_rows(all);
+  for (const auto& entry : all.bulkheads)
+    if (const auto row = rows_.find(entry.name); row != rows_.end()) observe(entry, row->second);
   report_pools(all);
-  verdict_ = judge(see(all));
+  judge_all(all);
 
-  const auto events = journal_.list({.after = reported_event_, .newest = 50});
+  // All since the last frame: the journal keeps a bounded number.
+  const auto events = journal_.list({.after = reported_event_, .newest = SIZE_MAX});
   if (!events.empty()) reported_event_ = events.back().id;
   frame_ = std::make_shared<const std::string>("id: " + std::to_string(seq_) + "\nevent: snapshot\ndata: " +
                                                text_of(frame_json(all, events)) + "\n\n");

@@ -35,6 +35,7 @@ class Observer {
 
   void glance();  // ten times a second: finds peaks between two seconds
   void second();  // once a second: rates, history, the next frame
+  void stop();    // ends what has begun, at the end of the process
 
   boost::json::object snapshot(std::size_t events) const;     // of now, with the newest events
   boost::json::object bulkhead(std::string_view name) const;  // throws Problem
@@ -77,13 +78,18 @@ class Observer {
     std::uint64_t since_seq = 0;                        // of the first sample
     std::optional<BreakerSnapshot> breaker;
     std::uint32_t reported_max_concurrent = 0;  // by the last event
-    bool seen = false, nested = false, critical = false;
+    std::uint64_t reported_at = 0;              // seq of the last event
+    bool seen = false, nested = false, critical = false, tenant = false;
+    bool keeps_history = false;  // of an hour; otherwise of the last minute
     // What is wrong, and since when.
     Episode rejecting{{.begin = 2, .end = 10}}, full{{.begin = 3, .end = 10}};
     Episode long_wait{{.begin = 3, .end = 10}}, stuck{{.begin = 1, .end = 2}};
-    Episode open{{.begin = 1, .end = 2}};  // the breaker is not closed: probes that fail are part of it
-    WallTime opened{};                     // the last time that the breaker left closed
-    std::string reason;                    // the most frequent one of the rejections while `rejecting`
+    Episode failing{{.begin = 2, .end = 10}}, cut_off{{.begin = 1, .end = 10}};
+    Episode open{{.begin = 1, .end = 10}};  // the breaker: one that opens again and again is one episode
+    std::uint64_t opened = 0, probed = 0;   // how often the breaker had done so when `open` began
+    std::string reason;                     // the most frequent one of the rejections while `rejecting`
+    std::string state = "ok";               // its symptom in the last verdict
+    WallTime since{};                       // of that symptom
     // What a call usually takes: averages of the logarithm of the p50 and p99 of each second, without trouble.
     double usual_p50 = 0, usual_p99 = 0;
     std::uint32_t usual_seconds = 0;  // that these are made of
@@ -93,7 +99,9 @@ class Observer {
     std::size_t seconds = 0;
   };
 
-  RegistrySnapshot look() const;  // without the tenants of sets larger than listed_tenants
+  RegistrySnapshot look() const;  // with at most listed_tenants tenants
+  void make_rows(const RegistrySnapshot& all);
+  void judge_all(const RegistrySnapshot& all);
   void observe(const RegistrySnapshot::Entry& entry, Row& row);
   void report_changes(const RegistrySnapshot::Entry& entry, Row& row);
   // verdicts.cc
@@ -102,9 +110,13 @@ class Observer {
   void report_pools(const RegistrySnapshot& all);
   void report(Episode::Step step, const Episode& episode, std::string_view kind, std::string_view name,
               std::string begun, std::string ended);
+  void report_breaker(const RegistrySnapshot::Entry& entry, Row& row, double share);
+  void forget(std::string_view name, Row& row, std::string_view why);
+  WallTime begin_of(const RegistrySnapshot::Entry& entry, const Row& row, const SeenBulkhead& b) const;
   Seen see(const RegistrySnapshot& all) const;
   SeenBulkhead see(const RegistrySnapshot& all, const RegistrySnapshot::Entry& entry) const;
   Minute last_minute(const Row& row) const;
+  std::string_view reason_of(const Row& row) const;
   boost::json::object minute_json() const;
   static boost::json::value since_json(const Row& row);
   boost::json::object entry_json(const RegistrySnapshot& all, const RegistrySnapshot::Entry& entry) const;

@@ -14,31 +14,6 @@ namespace bulkhead::control {
 namespace json = boost::json;
 namespace {
 
-// clang-format off
-constexpr SymptomRow kSymptoms[] = {
-    {"config-invalid", "the configuration file on disk is not valid", "the file was saved with a mistake; the previous configuration stays in force", "bulkhead diff"},
-    {"pool-down", "a pool of connections cannot open one", "the server is down, or the network or the credentials are wrong", "bulkhead status"},
-    {"fleet-cut-off", "the store of a shared limit cannot be reached", "the store or the network is down; the local share is in force", "bulkhead status NAME"},
-    {"closed", "the bulkhead is closed and rejects everything", "the program is shutting down", "bulkhead events"},
-    {"drained", "an operator drains the bulkhead", "maintenance", "bulkhead drain NAME --resume"},
-    {"breaker-open", "the breaker rejects calls", "the dependency fails; the breaker probes it and closes by itself", "bulkhead status NAME"},
-    {"stuck-calls", "a call runs far longer than usual, or a thread is left behind by a caller that gave up", "calls without an execution_timeout hang and hold their units", "bulkhead status NAME"},
-    {"lender-starved", "calls wait although the bulkhead uses less than its guaranteed units", "another member of the group holds borrowed units and returns them slowly", "bulkhead set BORROWER --max-concurrent N --for 15m --reason \"return units\""},
-    {"rate-limited", "most rejections have the reason rate_limit", "the callers exceed the rate limit; capacity is not the cause", "bulkhead status NAME"},
-    {"slow-dependency", "full, and calls take at least twice as long as usual", "the dependency is slow", "bulkhead breaker open NAME --for 10m --reason \"slow dependency\""},
-    {"too-small", "full, and calls take as long as usual", "there is more demand than max_concurrent allows", "bulkhead set NAME --max-concurrent N --for 30m --reason \"more demand\""},
-    {"full", "full, and it is not known how long calls usually take", "the dependency is slow, or max_concurrent is too small", "bulkhead status NAME"},
-    {"reserve", "calls wait although units are free", "the free units are reserved for critical calls (critical_reserve), or the next call costs more than is free", "bulkhead status NAME"},
-    {"rejecting", "calls are rejected although the bulkhead is not full", "bursts, or callers whose deadline is too short", "bulkhead status NAME"},
-    {"failing", "at least a fifth of the calls fail", "the dependency fails", "bulkhead status NAME"},
-    {"fault-injected", "an operator injects latency or errors, and the bulkhead copes", "a rehearsal; it ends by itself", "bulkhead fault NAME --end"},
-    {"switched-off", "the bulkhead is switched off and protects nothing", "enabled is false", "bulkhead status NAME"},
-    {"shadow-only", "a bulkhead in shadow mode would have rejected calls", "it only observes; its limit would be reached", "bulkhead status NAME"},
-    {"out-of-sync", "the file and the process differ: a setting needs a restart", "a setting of the file changes only with a restart", "bulkhead diff"},
-    {"overridden", "operators have overridden settings", "a temporary change; it ends by itself", "bulkhead events"},
-};
-// clang-format on
-
 constexpr double kSlowFactor = 2, kFailingShare = 0.2, kCriticalShare = 0.01, kWarningShare = 0.05;
 
 template <class... Args>
@@ -105,56 +80,111 @@ double slowdown(const SeenBulkhead& b) {
   return std::max(b.p50 / b.usual_p50, b.usual_p99 > 0 && b.p99 > 0 ? b.p99 / b.usual_p99 : 0);
 }
 
-std::string_view symptom_of(const SeenBulkhead& b) {
-  const bool trouble = b.rejecting || b.long_wait;
-  const bool starved = b.waiting > 0 && b.guaranteed > 0 && b.in_flight < b.guaranteed && !b.borrower.empty();
-  if (b.closed) return "closed";
-  if (b.draining) return "drained";
-  if (b.breaker_rejects) return "breaker-open";
-  if (!b.fleet.empty()) return "fleet-cut-off";
-  if (b.stuck || b.abandoned > 0) return "stuck-calls";
-  if (b.rejecting && b.reason == "rate_limit") return "rate-limited";
-  if (starved) return "lender-starved";
-  if (b.full && (trouble || b.waiting > 0)) {
-    const double factor = slowdown(b);
-    return factor >= kSlowFactor ? "slow-dependency" : factor > 0 ? "too-small" : "full";
-  }
-  if (b.waiting > 0 && b.in_flight < b.max_concurrent && trouble) return "reserve";
-  if (b.rejecting) return "rejecting";
-  if (b.calls > 0 && b.ended > 0 && b.failed >= kFailingShare * b.ended) return "failing";
-  if (!b.fault.empty()) return "fault-injected";
-  if (!b.enabled) return "switched-off";
-  if (b.shadow && b.would_reject > 0) return "shadow-only";
-  return "";
+// The share of rejected calls from which a bulkhead is not fine.
+double bound_of(const SeenBulkhead& b) { return b.critical ? kCriticalShare : kWarningShare; }
+
+bool rejects_now(const SeenBulkhead& b) { return b.rejecting || share_of(b) >= bound_of(b); }
+
+// Bursts: too few seconds in a row for an episode, but too many calls.
+bool rejects(const SeenBulkhead& b) { return rejects_now(b) || b.minute_share >= bound_of(b); }
+
+bool is_closed(const SeenBulkhead& b) { return b.closed; }
+bool is_drained(const SeenBulkhead& b) { return b.draining; }
+bool breaker_rejects(const SeenBulkhead& b) { return b.breaker_rejects; }
+bool is_cut_off(const SeenBulkhead& b) { return !b.fleet.empty(); }
+bool has_stuck_calls(const SeenBulkhead& b) { return b.stuck || b.abandoned > 0; }
+bool is_rate_limited(const SeenBulkhead& b) { return rejects(b) && b.reason == "rate_limit"; }
+bool is_starved(const SeenBulkhead& b) {
+  return b.waiting > 0 && b.guaranteed > 0 && b.in_flight < b.guaranteed && !b.borrower.empty();
+}
+bool is_full(const SeenBulkhead& b) { return b.full && (rejects_now(b) || b.long_wait || b.waiting > 0); }
+bool is_slow(const SeenBulkhead& b) { return is_full(b) && slowdown(b) >= kSlowFactor; }
+bool is_too_small(const SeenBulkhead& b) { return is_full(b) && slowdown(b) > 0; }
+bool waits_for_reserve(const SeenBulkhead& b) {
+  return b.waiting > 0 && b.in_flight < b.max_concurrent && (rejects_now(b) || b.long_wait);
+}
+bool fails(const SeenBulkhead& b) {
+  return b.calls > 0 && b.ended > 0 && b.failed >= kFailingShare * b.ended;
+}
+bool has_fault(const SeenBulkhead& b) { return !b.fault.empty(); }
+bool is_switched_off(const SeenBulkhead& b) { return !b.enabled; }
+bool would_reject(const SeenBulkhead& b) { return b.shadow && b.would_reject > 0; }
+
+// A bulkhead has the first symptom that applies to it. runbook.md lists them in the same order.
+// clang-format off
+constexpr SymptomRow kSymptoms[] = {
+    {"config-invalid", "the configuration file on disk is not valid", "the file was saved with a mistake; the previous configuration stays in force", "bulkhead diff"},
+    {"pool-down", "a pool of connections cannot open one", "the server is down, or the network or the credentials are wrong", "bulkhead status"},
+    {"closed", "the bulkhead is closed and rejects everything", "the program is shutting down", "bulkhead events", FaultCause::no, is_closed},
+    {"drained", "an operator drains the bulkhead", "maintenance", "bulkhead drain NAME --resume", FaultCause::no, is_drained},
+    {"breaker-open", "the breaker rejects calls", "the dependency fails; the breaker probes it and closes by itself", "bulkhead status NAME", FaultCause::any, breaker_rejects},
+    {"fleet-cut-off", "the store of a shared limit cannot be reached", "the store or the network is down; the local share is in force", "bulkhead status NAME", FaultCause::no, is_cut_off},
+    {"stuck-calls", "a call runs far longer than usual, or a thread is left behind by a caller that gave up", "calls without an execution_timeout hang and hold their units", "bulkhead status NAME", FaultCause::latency, has_stuck_calls},
+    {"rate-limited", "most rejections have the reason rate_limit", "the callers exceed the rate limit; capacity is not the cause", "bulkhead status NAME", FaultCause::no, is_rate_limited},
+    {"lender-starved", "calls wait although the bulkhead uses less than its guaranteed units", "another member of the group holds borrowed units and returns them slowly", "bulkhead set BORROWER --max-concurrent N --for 15m --reason \"return units\"", FaultCause::no, is_starved},
+    {"slow-dependency", "full, and calls take at least twice as long as usual", "the dependency is slow", "bulkhead breaker open NAME --for 10m --reason \"slow dependency\"", FaultCause::latency, is_slow},
+    {"too-small", "full, and calls take as long as usual", "there is more demand than max_concurrent allows", "bulkhead set NAME --max-concurrent N --for 30m --reason \"more demand\"", FaultCause::no, is_too_small},
+    {"full", "full, and it is not known how long calls usually take", "the dependency is slow, or max_concurrent is too small", "bulkhead status NAME", FaultCause::latency, is_full},
+    {"reserve", "calls wait although units are free", "the free units are reserved for critical calls (critical_reserve), or the next call costs more than is free", "bulkhead status NAME", FaultCause::latency, waits_for_reserve},
+    {"rejecting", "calls are rejected although the bulkhead is not full: now, or 5 % (critical bulkheads: 1 %) of those of the last minute", "bursts, or callers whose deadline is too short", "bulkhead status NAME", FaultCause::latency, rejects},
+    {"failing", "at least a fifth of the calls fail", "the dependency fails", "bulkhead status NAME", FaultCause::any, fails},
+    {"fault-injected", "an operator injects latency or errors, and the bulkhead copes", "a rehearsal; it ends by itself", "bulkhead fault NAME --end", FaultCause::no, has_fault},
+    {"switched-off", "the bulkhead is switched off and protects nothing", "enabled is false", "bulkhead status NAME", FaultCause::no, is_switched_off},
+    {"shadow-only", "a bulkhead in shadow mode would have rejected calls", "it only observes; its limit would be reached", "bulkhead status NAME", FaultCause::no, would_reject},
+    {"out-of-sync", "the file and the process differ: a setting needs a restart", "a setting of the file changes only with a restart", "bulkhead diff"},
+    {"overridden", "operators have overridden settings", "a temporary change; it ends by itself", "bulkhead events"},
+};
+// clang-format on
+
+const SymptomRow* symptom_of(const SeenBulkhead& b) {
+  const auto found =
+      std::ranges::find_if(kSymptoms, [&](const SymptomRow& row) { return row.applies && row.applies(b); });
+  return found == std::end(kSymptoms) ? nullptr : &*found;
 }
 
 Severity severity_of(const SeenBulkhead& b, std::string_view symptom, double share) {
   if (symptom == "shadow-only" || symptom == "switched-off" || symptom == "fault-injected")
     return Severity::note;
   if (symptom == "drained" && !b.critical) return Severity::note;
-  const bool bad = share >= (b.critical ? kCriticalShare : kWarningShare);
-  return bad ? Severity::critical : Severity::warning;
+  return share >= bound_of(b) ? Severity::critical : Severity::warning;
 }
 
 // " by ann (upgrade), ends in 5 min": of what an operator did
-std::string author_text(const SeenBulkhead& b, WallTime now) {
+std::string author_text(const Author& author, WallTime now) {
   std::string text;
-  if (!b.by.empty()) text += " by " + b.by;
-  if (!b.why.empty()) text += " (" + b.why + ')';
-  if (b.until > now) text += ", ends in " + span_text(seconds_between(now, b.until));
+  if (!author.by.empty()) text += " by " + author.by;
+  if (!author.why.empty()) text += " (" + author.why + ')';
+  if (author.until > now) text += ", ends in " + span_text(seconds_between(now, author.until));
   return text;
 }
 
 std::string fault_text(const SeenBulkhead& b, WallTime now) {
-  return " an injected fault (" + b.fault + ')' + author_text(b, now);
+  return " an injected fault (" + b.fault + ')' + author_text(b.fault_by, now);
 }
 
-std::string headline(const SeenBulkhead& b, std::string_view symptom, double share, WallTime now) {
+// What real latency and real errors cause, injected ones cause, too.
+bool fault_explains(const SeenBulkhead& b, const SymptomRow& row) {
+  if (b.fault.empty() || (row.name == "breaker-open" && b.breaker_forced)) return false;
+  return row.fault == FaultCause::any || (row.fault == FaultCause::latency && b.fault_latency);
+}
+
+// What else operators have done to it: a finding has one symptom, and nothing of it must be forgotten.
+std::string also_text(const SeenBulkhead& b, const SymptomRow& row, WallTime now) {
+  std::string text;
+  if (b.breaker_forced && row.name != "breaker-open")
+    text += "; its breaker is forced open" + author_text(b.breaker_by, now);
+  if (!b.fault.empty() && row.name != "fault-injected" && !fault_explains(b, row))
+    text += "; it also has" + fault_text(b, now);
+  return text;
+}
+
+std::string headline(const SeenBulkhead& b, std::string_view symptom, double share, WallTime since,
+                     WallTime now) {
   std::string text = b.name;
   if (symptom == "fault-injected") return text + " has" + fault_text(b, now);
   if (symptom == "drained" || (symptom == "breaker-open" && b.breaker_forced)) {
     text += symptom == "drained" ? " is drained" : "'s breaker is forced open";
-    text += author_text(b, now);
+    text += author_text(symptom == "drained" ? b.drain_by : b.breaker_by, now);
     if (share > 0) text += "; rejects " + percent(share);
     return text;
   }
@@ -175,7 +205,13 @@ std::string headline(const SeenBulkhead& b, std::string_view symptom, double sha
     return text + print(" would reject %.1f calls/s (shadow mode)", b.would_reject);
   } else if (symptom == "failing") {
     text += print(" fails %s of its calls", percent(b.failed / b.ended).c_str());
-  } else if (!b.rejecting) {
+  } else if (symptom == "rejecting" || symptom == "rate-limited") {
+    if (!rejects_now(b)) {
+      text += " rejected " + percent(b.minute_share) + " of the calls of the last minute";
+      if (!b.reason.empty()) text += " (" + b.reason + ')';
+      return text + since_text(since, now);
+    }
+  } else if (!rejects_now(b)) {
     text += b.full ? print(" is full (%u/%u), %u waiting", b.in_flight, b.max_concurrent, b.waiting)
                    : print(" lets calls wait (%u) with %u/%u in flight", b.waiting, b.in_flight,
                            b.max_concurrent);
@@ -185,7 +221,7 @@ std::string headline(const SeenBulkhead& b, std::string_view symptom, double sha
     text += percent(share);
     if (!b.reason.empty()) text += " (" + b.reason + ')';
   }
-  text += since_text(b.since, now);
+  text += since_text(since, now);
   if (b.p99 >= 0)
     text += "; p99 " + time_text(b.p99);
   else if (symptom == "slow-dependency")
@@ -206,7 +242,7 @@ std::string next_command(const SeenBulkhead& b, const SymptomRow& row) {
   if (row.name == "slow-dependency" && !b.has_breaker)
     next = "bulkhead set NAME --max-queue 0 --for 10m --reason \"slow dependency\"";
   if (row.name == "breaker-open" && b.breaker_forced) next = "bulkhead breaker auto NAME";
-  if (!b.fault.empty() && row.name != "drained") next = "bulkhead fault NAME --end";
+  if (fault_explains(b, row)) next = "bulkhead fault NAME --end";
   replace(next, "BORROWER", quoted(b.borrower));
   replace(next, "NAME", quoted(b.name));
   replace(next, "--max-concurrent N",
@@ -225,21 +261,41 @@ std::string likely_cause(const SeenBulkhead& b, const SymptomRow& row, WallTime 
                   needed_units(b));
   if (row.name == "lender-starved") text = b.borrower + " holds borrowed units and returns them slowly";
   if (row.name == "fleet-cut-off") text += " (" + b.fleet + ')';
-  if (!b.fault.empty() && !b.draining && row.name != "fault-injected")
+  if (row.name == "breaker-open" && b.breaker_forced) text = "an operator has forced it open";
+  if (fault_explains(b, row))
     text = "the rehearsal:" + fault_text(b, now);  // and not what the symptom usually means
   return text;
 }
 
-std::optional<Finding> finding_of(const SeenBulkhead& b, WallTime now) {
-  const SymptomRow* const row = find_symptom(symptom_of(b));
+WallTime since_in(const Verdict& before, std::string_view symptom, std::string_view subject) {
+  for (const Finding& f : before.findings)
+    if (f.symptom == symptom && f.subject == subject) return f.since;
+  return {};
+}
+
+// Its begin if that is known, or else the first verdict with it.
+WallTime since_of(const SeenBulkhead& b, const SymptomRow& row, const Verdict& before, WallTime now) {
+  WallTime since = row.name == "drained"                            ? b.drain_by.since
+                   : row.name == "breaker-open" && b.breaker_forced ? b.breaker_by.since
+                   : row.name == "fault-injected"                   ? b.fault_by.since
+                                                                    : WallTime{};
+  if (since == WallTime{}) since = b.since;
+  if (since == WallTime{}) since = since_in(before, row.name, b.name);
+  return since == WallTime{} ? now : since;
+}
+
+std::optional<Finding> finding_of(const SeenBulkhead& b, const Verdict& before, WallTime now) {
+  const SymptomRow* const row = symptom_of(b);
   if (!row) return std::nullopt;
   const double share = share_of(b);
+  const WallTime since = since_of(b, *row, before, now);
   return Finding{.symptom = std::string(row->name),
                  .subject = b.name,
+                 .of_bulkhead = true,
                  .severity = severity_of(b, row->name, share),
-                 .since = b.since,
+                 .since = since,
                  .share = share,
-                 .what = headline(b, row->name, share, now),
+                 .what = headline(b, row->name, share, since, now) + also_text(b, *row, now),
                  .likely = likely_cause(b, *row, now),
                  .next = next_command(b, *row)};
 }
@@ -263,6 +319,27 @@ std::string names(const std::vector<std::string>& list, std::size_t most) {
   for (std::size_t i = 0; i < n; ++i) text += (i == 0 ? "" : ", ") + list[i];
   if (list.size() > n) text += " and " + std::to_string(list.size() - n) + " more";
   return text;
+}
+
+// The overrides that no other finding names: a drain, a fault and a breaker that is forced open are named.
+std::optional<Finding> overrides_of(const Seen& seen) {
+  const auto is_forced_open = [&](std::string_view name) {
+    const auto b = std::ranges::find(seen.bulkheads, name, &SeenBulkhead::name);
+    return b != seen.bulkheads.end() && b->breaker_forced;
+  };
+  std::size_t count = 0;
+  std::vector<std::string> bulkheads;
+  for (const Seen::Override& o : seen.overrides) {
+    if (o.field == "drain" || o.field == "fault") continue;
+    if (o.field == "breaker" && is_forced_open(o.bulkhead)) continue;
+    ++count;
+    if (std::ranges::find(bulkheads, o.bulkhead) == bulkheads.end()) bulkheads.push_back(o.bulkhead);
+  }
+  if (count == 0) return std::nullopt;
+  const std::string subject = names(bulkheads, 3);
+  return of_process("overridden", subject, Severity::note,
+                    print("%zu override%s in force: ", count, count == 1 ? " is" : "s are") + subject, {},
+                    seen.now);
 }
 
 std::string sentence_of(const Verdict& v, const Seen& seen) {
@@ -309,21 +386,24 @@ std::string span_text(double s) {
   return print(big == 3600 ? "%lld h %lld min" : "%lld d %lld h", whole / big, whole % big / small);
 }
 
-Verdict judge(const Seen& seen) {
+Verdict judge(const Seen& seen, const Verdict& before) {
   Verdict v;
-  if (!seen.config_valid)
+  if (!seen.config_valid) {
+    WallTime since = since_in(before, "config-invalid", seen.config_file);  // the first of several mistakes
+    if (since == WallTime{}) since = seen.config_since;
     v.findings.push_back(of_process("config-invalid", seen.config_file, Severity::warning,
-                                    seen.config_file + " is not valid: " + seen.config_error,
-                                    seen.config_since, seen.now));
+                                    seen.config_file + " is not valid: " + seen.config_error, since,
+                                    seen.now));
+  }
   for (const SeenPool& pool : seen.pools)
     if (pool.down)
       v.findings.push_back(
           of_process("pool-down", pool.name, pool.alive == 0 ? Severity::critical : Severity::warning,
                      "pool " + pool.name + " cannot connect: " + pool.error, pool.since, seen.now));
   for (const SeenBulkhead& b : seen.bulkheads) {
-    if (auto finding = finding_of(b, seen.now))
+    if (auto finding = finding_of(b, before, seen.now))
       v.findings.push_back(std::move(*finding));
-    else if (b.calls > 0 || b.in_flight > 0)
+    else if (b.measured && (b.calls > 0 || b.in_flight > 0))
       v.fine.push_back(b.name);
   }
   if (seen.needs_restart > 0)
@@ -332,20 +412,16 @@ Verdict judge(const Seen& seen) {
                    print("%zu setting%s of the file need%s a restart", seen.needs_restart,
                          seen.needs_restart == 1 ? "" : "s", seen.needs_restart == 1 ? "s" : ""),
                    {}, seen.now));
-  // A drain, a fault or a forced breaker has a finding of its own.
-  std::size_t explained = 0;
-  for (const SeenBulkhead& b : seen.bulkheads)
-    explained += b.draining || b.breaker_forced || !b.fault.empty();
-  if (seen.overrides > explained)
-    v.findings.push_back(of_process("overridden", "", Severity::note,
-                                    print("%zu setting%s overridden", seen.overrides - explained,
-                                          seen.overrides - explained == 1 ? " is" : "s are"),
-                                    {}, seen.now));
+  if (auto overridden = overrides_of(seen)) v.findings.push_back(std::move(*overridden));
+  for (Finding& f : v.findings) {
+    if (f.since == WallTime{}) f.since = since_in(before, f.symptom, f.subject);
+    if (f.since == WallTime{}) f.since = seen.now;
+  }
   // A pool that cannot connect is the cause of what the bulkheads around it show.
   const auto is_cause = [](const Finding& f) { return f.symptom == "pool-down"; };
   std::ranges::sort(v.findings, [&](const Finding& x, const Finding& y) {
-    return std::tuple(y.severity, is_cause(y), y.share, std::string_view(x.subject)) <
-           std::tuple(x.severity, is_cause(x), x.share, std::string_view(y.subject));
+    return std::tuple(y.severity, is_cause(y), y.of_bulkhead, y.share, std::string_view(x.subject)) <
+           std::tuple(x.severity, is_cause(x), x.of_bulkhead, x.share, std::string_view(y.subject));
   });
   if (!v.findings.empty()) v.severity = v.findings.front().severity;
   v.sentence = sentence_of(v, seen);

@@ -117,9 +117,7 @@ TEST(Verdict, AnOpenBreakerComesBeforeItsRejections) {
   EXPECT_EQ(found(v), "breaker-open: bulkhead status pay");
   EXPECT_EQ(v.findings[0].what.substr(0, 55), "pay's breaker is open; rejects 98 % (breaker_open) sinc");
   b.breaker_forced = true;
-  b.by = "ann";
-  b.why = "provider is down";
-  b.until = kNow + minutes(5);
+  b.breaker_by = {.by = "ann", .why = "provider is down", .until = kNow + minutes(5)};
   EXPECT_EQ(found(judge_one(b)), "breaker-open: bulkhead breaker auto pay");
   EXPECT_EQ(judge_one(b).findings[0].what,
             "pay's breaker is forced open by ann (provider is down), ends in 5 min; rejects 98 %");
@@ -134,32 +132,170 @@ TEST(Verdict, ARateLimitIsNoLackOfCapacity) {
 TEST(Verdict, ADrainSaysByWhomAndForHowLong) {
   SeenBulkhead b = calm("db");
   b.draining = true;
-  b.by = "ann";
-  b.why = "upgrade";
-  b.until = kNow + minutes(20);
+  b.drain_by = {.by = "ann", .why = "upgrade", .since = kBegan, .until = kNow + minutes(20)};
   const Verdict v = judge_one(b);
   EXPECT_EQ(found(v), "drained: bulkhead drain db --resume");
   EXPECT_EQ(v.findings[0].what, "db is drained by ann (upgrade), ends in 20 min");
+  EXPECT_EQ(v.findings[0].since, kBegan);
   EXPECT_EQ(v.severity, Severity::note) << "on purpose";
+}
+
+void inject(SeenBulkhead& b) {
+  b.fault = "latency 2 s";
+  b.fault_latency = true;
+  b.fault_by = {.by = "ann", .why = "drill", .since = kBegan, .until = kNow + minutes(1)};
 }
 
 TEST(Verdict, ARehearsalIsNamedAsTheCauseOfWhatItCauses) {
   SeenBulkhead b = calm("db");
-  b.fault = "latency 2 s";
-  b.by = "ann";
-  b.why = "drill";
-  b.until = kNow + minutes(1);
+  inject(b);
   EXPECT_EQ(found(judge_one(b)), "fault-injected: bulkhead fault db --end");
   EXPECT_EQ(judge_one(b).findings[0].what,
             "db has an injected fault (latency 2 s) by ann (drill), ends in 60 s");
   EXPECT_EQ(judge_one(b).severity, Severity::note);
-  const SeenBulkhead calm_one = b;
   b = slow("db");
-  b.fault = calm_one.fault, b.by = calm_one.by, b.why = calm_one.why, b.until = calm_one.until;
+  inject(b);
   const Verdict v = judge_one(b);
   EXPECT_EQ(found(v), "slow-dependency: bulkhead fault db --end");
   EXPECT_EQ(v.findings[0].likely,
             "the rehearsal: an injected fault (latency 2 s) by ann (drill), ends in 60 s");
+}
+
+TEST(Verdict, AFaultIsNotTheCauseOfWhatItCannotCause) {
+  SeenBulkhead closed = calm("db"), limited = calm("db"), cut_off = calm("db"), failing = calm("db");
+  closed.closed = true;
+  limited.rejecting = true, limited.reason = "rate_limit", limited.rejected = 30;
+  cut_off.fleet = "connection refused";
+  failing.failed = 30;
+  for (SeenBulkhead* b : {&closed, &limited, &cut_off, &failing}) inject(*b);
+  EXPECT_EQ(found(judge_one(closed)), "closed: bulkhead events");
+  EXPECT_EQ(judge_one(closed).findings[0].likely, "the program is shutting down");
+  EXPECT_EQ(found(judge_one(limited)), "rate-limited: bulkhead status db");
+  EXPECT_EQ(found(judge_one(cut_off)), "fleet-cut-off: bulkhead status db");
+  EXPECT_TRUE(judge_one(cut_off).findings[0].what.ends_with(
+      "; it also has an injected fault (latency 2 s) by ann (drill), ends in 60 s"))
+      << judge_one(cut_off).findings[0].what;
+  EXPECT_EQ(found(judge_one(failing)), "failing: bulkhead fault db --end");
+  SeenBulkhead errors = slow("db");
+  inject(errors);
+  errors.fault = "error 10 %", errors.fault_latency = false;
+  EXPECT_EQ(found(judge_one(errors)),
+            "slow-dependency: bulkhead set db --max-queue 0 --for 10m --reason \"slow dependency\"")
+      << "errors make no call slow";
+}
+
+TEST(Verdict, AFaultAndAForcedBreakerKeepTheirAuthors) {
+  SeenBulkhead b = calm("pay");
+  inject(b);
+  b.has_breaker = b.breaker_rejects = b.breaker_forced = true;
+  b.breaker_by = {.by = "bob", .why = "provider is down", .since = kBegan, .until = kNow + minutes(5)};
+  const Verdict v =
+      judge({.now = kNow,
+             .bulkheads = {b},
+             .overrides = {{.bulkhead = "pay", .field = "breaker"}, {.bulkhead = "pay", .field = "fault"}}});
+  EXPECT_EQ(found(v), "breaker-open: bulkhead breaker auto pay");
+  EXPECT_EQ(v.findings[0].what,
+            "pay's breaker is forced open by bob (provider is down), ends in 5 min; it also has an injected "
+            "fault (latency 2 s) by ann (drill), ends in 60 s");
+  EXPECT_EQ(v.findings[0].likely, "an operator has forced it open");
+  EXPECT_EQ(v.findings[0].since, kBegan);
+  b.draining = true;
+  b.drain_by = {.by = "cid"};
+  EXPECT_EQ(judge_one(b).findings[0].what,
+            "pay is drained by cid; its breaker is forced open by bob (provider is down), ends in 5 min; it "
+            "also has an injected fault (latency 2 s) by ann (drill), ends in 60 s");
+}
+
+TEST(Verdict, OverridesAreNamedAndCounted) {
+  SeenBulkhead drained = calm("c");
+  drained.draining = true;
+  const Verdict v = judge({.now = kNow,
+                           .bulkheads = {calm("a"), calm("b"), drained, calm("d")},
+                           .overrides = {{.bulkhead = "a", .field = "max_queue"},
+                                         {.bulkhead = "b", .field = "max_concurrent"},
+                                         {.bulkhead = "b", .field = "max_queue"},
+                                         {.bulkhead = "c", .field = "drain"},
+                                         {.bulkhead = "c", .field = "max_queue"},
+                                         {.bulkhead = "d", .field = "breaker"}}});
+  ASSERT_EQ(v.findings.size(), 2u);
+  EXPECT_EQ(v.findings[1].subject, "a, b, c and 1 more");
+  EXPECT_EQ(v.findings[1].what, "5 overrides are in force: a, b, c and 1 more");
+  EXPECT_NE(v.sentence.find("Also: a, b, c and 1 more (overridden). "), std::string::npos) << v.sentence;
+  EXPECT_NE(v.sentence.find("a, b, d are fine. "), std::string::npos) << v.sentence;
+}
+
+// A rejecting bulkhead whose bursts are too short for an episode.
+TEST(Verdict, ABulkheadThatRejectsIsNotFine) {
+  SeenBulkhead checkout = calm("checkout");
+  checkout.critical = true;
+  checkout.rejected = 2;
+  checkout.reason = "queue_limit";
+  checkout.since = kBegan;
+  const Verdict v = judge({.now = kNow, .bulkheads = {calm("admin"), checkout}, .calls = 200});
+  EXPECT_EQ(found(v), "rejecting: bulkhead status checkout");
+  EXPECT_EQ(v.severity, Severity::critical);
+  EXPECT_EQ(v.fine, std::vector<std::string>{"admin"});
+  EXPECT_EQ(v.findings[0].what, "checkout rejects 2 % (queue_limit) since 04:58:18 UTC, 7 min; p99 45 ms");
+  checkout.critical = false;
+  EXPECT_EQ(judge_one(checkout).severity, Severity::ok) << "below the bound of others";
+  checkout.rejected = 0;
+  checkout.minute_share = 0.06;
+  EXPECT_EQ(judge_one(checkout).severity, Severity::warning) << "it does not reject now";
+  EXPECT_EQ(judge_one(checkout).findings[0].what,
+            "checkout rejected 6 % of the calls of the last minute (queue_limit) since 04:58:18 UTC, 7 min");
+  checkout.minute_share = 0.04;
+  EXPECT_TRUE(judge_one(checkout).findings.empty());
+  checkout.measured = false;
+  EXPECT_TRUE(judge_one(checkout).fine.empty()) << "nothing is known of it";
+}
+
+TEST(Verdict, TheFirstRuleOfTheTableThatAppliesIsTheSymptom) {
+  SeenBulkhead b = slow("db");  // everything at once
+  b.closed = b.draining = b.breaker_rejects = b.stuck = b.shadow = true;
+  b.fleet = "connection refused", b.borrower = "reports";
+  b.guaranteed = 30;
+  b.would_reject = 1, b.failed = 100;
+  b.fault = "error 1 %";
+  b.enabled = false;
+  b.reason = "rate_limit";
+  const std::pair<std::string_view, void (*)(SeenBulkhead&)> steps[] = {
+      {"closed", [](SeenBulkhead& x) { x.closed = false; }},
+      {"drained", [](SeenBulkhead& x) { x.draining = false; }},
+      {"breaker-open", [](SeenBulkhead& x) { x.breaker_rejects = false; }},
+      {"fleet-cut-off", [](SeenBulkhead& x) { x.fleet = ""; }},
+      {"stuck-calls", [](SeenBulkhead& x) { x.stuck = false; }},
+      {"rate-limited", [](SeenBulkhead& x) { x.reason = "queue_limit"; }},
+      {"lender-starved", [](SeenBulkhead& x) { x.guaranteed = 0; }},
+      {"slow-dependency", [](SeenBulkhead& x) { x.p50 = 0.02, x.p99 = 0.045; }},
+      {"too-small", [](SeenBulkhead& x) { x.usual_p50 = -1; }},
+      {"full", [](SeenBulkhead& x) { x.in_flight = 10, x.full = false; }},
+      {"reserve", [](SeenBulkhead& x) { x.waiting = 0; }},
+      {"rejecting", [](SeenBulkhead& x) { x.rejecting = false, x.rejected = 0; }},
+      {"failing", [](SeenBulkhead& x) { x.failed = 0; }},
+      {"fault-injected", [](SeenBulkhead& x) { x.fault = ""; }},
+      {"switched-off", [](SeenBulkhead& x) { x.enabled = true; }},
+      {"shadow-only", [](SeenBulkhead& x) { x.would_reject = 0; }}};
+  auto row = symptoms().begin();
+  for (const auto& [name, cure] : steps) {
+    ASSERT_EQ(judge_one(b).findings.size(), 1u) << name;
+    EXPECT_EQ(judge_one(b).findings[0].symptom, name);
+    while (row != symptoms().end() && row->name != name) ++row;
+    EXPECT_NE(row, symptoms().end()) << name << " is in the table after the ones before";
+    cure(b);
+  }
+  EXPECT_TRUE(judge_one(b).findings.empty());
+}
+
+TEST(Verdict, AFindingWithoutAKnownBeginIsAsOldAsInTheLastVerdict) {
+  SeenBulkhead b = calm("db");
+  b.closed = true;
+  Seen seen{.now = kBegan, .bulkheads = {b}, .needs_restart = 1};
+  const Verdict first = judge(seen);
+  seen.now = kNow;
+  const Verdict then = judge(seen, first);
+  ASSERT_EQ(then.findings.size(), 2u);
+  for (const Finding& f : then.findings) EXPECT_EQ(f.since, kBegan) << f.symptom;
+  EXPECT_NE(then.findings[0].what.find("db is closed since 04:58:18 UTC, 7 min"), std::string::npos);
 }
 
 TEST(Verdict, AStuckCallIsNamedBeforeTheFullBulkheadItCauses) {
@@ -238,8 +374,9 @@ TEST(Verdict, TheFileIsPartOfIt) {
   EXPECT_EQ(found(judge(seen)), "out-of-sync: bulkhead diff");
   EXPECT_EQ(judge(seen).findings[0].what, "2 settings of the file need a restart");
   seen.needs_restart = 0;
-  seen.overrides = 1;
-  EXPECT_EQ(judge(seen).findings[0].what, "1 setting is overridden");
+  seen.overrides = {{.bulkhead = "db", .field = "max_queue"}};
+  EXPECT_EQ(judge(seen).findings[0].what, "1 override is in force: db");
+  seen.overrides = {{.bulkhead = "db", .field = "drain"}};
   seen.bulkheads[0].draining = true;
   EXPECT_EQ(found(judge(seen)), "drained: bulkhead drain db --resume") << "the drain is the override";
 }

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include "observer.h"
 
@@ -11,6 +13,7 @@ namespace {
 
 constexpr double kRejectingShare = 0.01;                   // of the calls of the window
 constexpr double kFullShare = 0.9;                         // of a second without a free unit
+constexpr double kFailingShare = 0.2;                      // of the calls that ended in the window
 constexpr double kNearMaxWait = 0.8;                       // the p99 of the wait, of max_wait
 constexpr double kLongWait = 1;                            // seconds, if max_wait has no end
 constexpr double kStuckFactor = 10, kStuckAtLeast = 30;    // of the usual p99; seconds
@@ -28,6 +31,21 @@ std::uint32_t abandoned_threads(const BulkheadSnapshot& now) {
 }
 
 std::string percent(double share) { return std::to_string(std::lround(100 * share)) + " %"; }
+
+std::string times_text(std::uint64_t n) { return n == 1 ? "once" : std::to_string(n) + " times"; }
+
+// "open -> half_open -> open": probes can fail within less than the second between two looks. Empty: nothing changed.
+std::string path_between(const BreakerSnapshot& before, const BreakerSnapshot& now) {
+  const auto entered = [&](BreakerState state) {
+    return now.entered[static_cast<std::size_t>(state)] > before.entered[static_cast<std::size_t>(state)];
+  };
+  if (now.generation == before.generation || (now.state == before.state && !entered(now.state))) return "";
+  std::string path(to_string(before.state));
+  for (const BreakerState between : {BreakerState::closed, BreakerState::open, BreakerState::half_open})
+    if (between != now.state && between != before.state && entered(between))
+      path += " -> " + std::string(to_string(between));
+  return path + " -> " + std::string(to_string(now.state));
+}
 
 }  // namespace
 
@@ -85,10 +103,7 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
   report(row.full.second(is_full, gate.in_flight, now), row.full, "full", entry.name,
          "full: " + use + " in flight, " + std::to_string(gate.waiting) + " waiting", "has free units again");
 
-  const auto& breaker = entry.now.breaker;
-  row.open.second(
-      breaker && (breaker->state != BreakerState::closed || breaker->mode == BreakerMode::forced_open), share,
-      now);
+  report_breaker(entry, row, share);
 
   const double wait = seconds_of(sample.times[0][2]);
   const double bound = entry.configured.max_wait == wait_forever
@@ -106,6 +121,21 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
                        : "a call has run for " + span_text(oldest),
          "no call is stuck any more");
 
+  const auto since_start = [](std::uint64_t n, std::uint64_t before) {
+    return static_cast<double>(n - std::min(n, before));
+  };
+  const double over = since_start(to.released, from.released), failed = since_start(to.failed, from.failed);
+  const double failed_share = over > 0 ? failed / over : 0;
+  report(row.failing.second(failed_share >= kFailingShare, failed_share, now), row.failing, "failing",
+         entry.name, "calls fail: " + percent(failed_share) + " of them",
+         "few calls fail any more; at most " + percent(row.failing.peak()) + " failed");
+
+  const auto& fleet = entry.now.fleet;
+  const bool degraded = fleet && fleet->state == FleetState::degraded;
+  report(row.cut_off.second(degraded, degraded ? seconds_of(fleet->degraded_for) : 0, now), row.cut_off,
+         "cut_off", entry.name, "cut off from its fleet: " + (degraded ? fleet->problem : ""),
+         "is part of its fleet again");
+
   // The usual time of a call: slowly learnt, and hardly from seconds that are far from usual.
   const double p50 = seconds_of(sample.times[1][0]), p99 = seconds_of(sample.times[1][2]);
   if (p50 <= 0 || p99 <= 0 || row.rejecting.beginning() || row.full.beginning()) return;
@@ -116,15 +146,68 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
   row.usual_p99 += weight * (std::log(p99) - row.usual_p99);
 }
 
+// One event when it opens and one when it has stayed closed: a breaker that opens every second must not fill the journal.
+void Observer::report_breaker(const RegistrySnapshot::Entry& entry, Row& row, double share) {
+  const auto& now = entry.now.breaker;
+  const auto entered = [](const BreakerSnapshot& b, BreakerState state) {
+    return b.entered[static_cast<std::size_t>(state)];
+  };
+  const std::string path = now && row.breaker ? path_between(*row.breaker, *now) : "";
+  const bool open =
+      now && (now->state != BreakerState::closed || now->mode == BreakerMode::forced_open || !path.empty());
+  const Episode::Step step = row.open.second(open, share, last_second_);
+  if (step == Episode::Step::begun) {
+    row.opened = row.breaker ? entered(*row.breaker, BreakerState::open) : 0;
+    row.probed = row.breaker ? entered(*row.breaker, BreakerState::half_open) : 0;
+    journal_.add({.kind = "breaker",
+                  .bulkhead = entry.name,
+                  .text = "breaker " + (path.empty() ? std::string(to_string(now->state)) : path) + " (" +
+                          std::string(to_string(now->reason)) + ')',
+                  .automatic = true,
+                  .began = row.open.since()});
+  } else if (step == Episode::Step::ended && now) {
+    journal_.add({.kind = "breaker",
+                  .bulkhead = entry.name,
+                  .text = "breaker closed (" + std::string(to_string(now->reason)) + "): it opened " +
+                          times_text(entered(*now, BreakerState::open) - row.opened) + " and probed " +
+                          times_text(entered(*now, BreakerState::half_open) - row.probed),
+                  .automatic = true,
+                  .began = row.open.since(),
+                  .ended = row.open.until(),
+                  .peak = row.open.peak()});
+  }
+  row.breaker = now;
+}
+
+// Ends what has begun: an event that has a begin has an end.
+void Observer::forget(std::string_view name, Row& row, std::string_view why) {
+  const std::pair<std::string_view, Episode*> all[] = {
+      {"rejecting", &row.rejecting}, {"full", &row.full},       {"waiting", &row.long_wait},
+      {"stuck", &row.stuck},         {"failing", &row.failing}, {"cut_off", &row.cut_off},
+      {"breaker", &row.open}};
+  for (const auto& [kind, episode] : all)
+    if (episode->cut())
+      report(Episode::Step::ended, *episode, kind, name, "",
+             std::string(kind) + " ends: " + std::string(why));
+}
+
 void Observer::report_pools(const RegistrySnapshot& all) {
   for (const auto& pool : all.resources) {
-    Episode& down = pools_.try_emplace(pool.name, Episode({.begin = 2, .end = 2})).first->second;
+    Episode& down = pools_.try_emplace(pool.name, Episode({.begin = 2, .end = 10})).first->second;
     report(down.second(pool.now.failures > 0, pool.now.failures, last_second_), down, "pool_down", pool.name,
            "the pool cannot connect: " + pool.now.last_failure, "the pool connects again");
   }
-  std::erase_if(pools_, [&](const auto& known) {
-    return std::ranges::none_of(all.resources, [&](const auto& pool) { return pool.name == known.first; });
-  });
+  for (auto known = pools_.begin(); known != pools_.end();) {
+    auto& [name, down] = *known;
+    const auto is_it = [&](const auto& pool) { return pool.name == name; };
+    if (std::ranges::any_of(all.resources, is_it)) {
+      ++known;
+      continue;
+    }
+    if (down.cut())
+      report(Episode::Step::ended, down, "pool_down", name, "", "pool_down ends: the pool was removed");
+    known = pools_.erase(known);
+  }
 }
 
 SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::Entry& entry) const {
@@ -156,19 +239,29 @@ SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::
     for (const auto& other : group.members)
       if (other.name != entry.name && other.borrowed > most) most = other.borrowed, b.borrower = other.name;
   }
-  if (now.fault) b.fault = fault_text(now.fault->latency, now.fault->error);
+  if (now.fault) {
+    b.fault = fault_text(now.fault->latency, now.fault->error);
+    b.fault_latency = now.fault->latency > std::chrono::nanoseconds(0);
+  }
   if (b.draining || b.breaker_forced || now.fault)
     for (const json::value& o : operations_.of(entry.name)) {
       const json::object& fields = o.as_object();
-      if (fields.at("field").as_string() != (b.draining ? "drain" : now.fault ? "fault" : "breaker"))
-        continue;
-      b.by = fields.at("by").as_string().c_str();
-      b.why = fields.at("reason").as_string().c_str();
-      b.until =
-          WallTime(std::chrono::milliseconds(std::llround(1000 * fields.at("expires").to_number<double>())));
+      const std::string_view field = fields.at("field").as_string();
+      const auto time = [&](std::string_view name) {
+        return WallTime(std::chrono::milliseconds(std::llround(1000 * fields.at(name).to_number<double>())));
+      };
+      if (Author* const author = field == "drain"     ? &b.drain_by
+                                 : field == "breaker" ? &b.breaker_by
+                                 : field == "fault"   ? &b.fault_by
+                                                      : nullptr)
+        *author = {.by = fields.at("by").as_string().c_str(),
+                   .why = fields.at("reason").as_string().c_str(),
+                   .since = time("since"),
+                   .until = time("expires")};
     }
   const auto found = rows_.find(entry.name);
-  if (found == rows_.end()) return b;
+  b.measured = found != rows_.end();
+  if (!b.measured) return b;
   const Row& row = found->second;
   if (row.counts.size() > 1) {
     const Counts &from = row.counts.front(), &to = row.counts.back();
@@ -193,25 +286,57 @@ SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::
     b.usual_p50 = std::exp(row.usual_p50);
     b.usual_p99 = std::exp(row.usual_p99);
   }
-  b.reason = row.reason;
+  if (const Minute minute = last_minute(row); minute.calls > 0)
+    b.minute_share = static_cast<double>(minute.rejected) / static_cast<double>(minute.calls);
+  b.reason = reason_of(row);
   b.rejecting = row.rejecting.active() && b.rejected > 0;
   b.full = row.full.active();
   b.long_wait = row.long_wait.active();
   b.stuck = row.stuck.active();
-  for (const Episode* episode : {&row.rejecting, &row.full, &row.long_wait, &row.stuck})
-    if (episode->active()) {
-      b.since = episode->since();
-      break;
-    }
-  if (b.breaker_rejects && entry.bulkhead) {
-    b.since = wall_time(now.breaker->since, entry.bulkhead->clock());
-    if (row.open.active()) b.since = std::min(b.since, row.open.since());
-  }
+  b.since = begin_of(entry, row, b);
   return b;
 }
 
+// The begin of the condition that leads to its symptom, in the order of the symptoms; the epoch if no episode knows it.
+WallTime Observer::begin_of(const RegistrySnapshot::Entry& entry, const Row& row,
+                            const SeenBulkhead& b) const {
+  if (b.closed || b.draining) return {};
+  if (b.breaker_rejects && entry.bulkhead) {
+    const WallTime since = wall_time(entry.now.breaker->since, entry.bulkhead->clock());
+    return row.open.active() ? std::min(since, row.open.since()) : since;
+  }
+  const bool full = b.full && (b.rejecting || b.long_wait || b.waiting > 0);
+  for (const auto& [holds, episode] : {std::pair(row.cut_off.active(), &row.cut_off),
+                                       {b.stuck, &row.stuck},
+                                       {row.rejecting.active(), &row.rejecting},
+                                       {full, &row.full},
+                                       {b.long_wait, &row.long_wait}})
+    if (holds) return episode->since();
+  // A burst in the last minute: its first second.
+  if (b.minute_share > 0)
+    for (std::size_t n = std::min(kMinute, row.history.size()); n > 0; --n) {
+      const Sample& sample = row.history[row.history.size() - n];
+      if (std::ranges::any_of(std::span(sample.rejected).first(kRejectReasons), [](auto r) { return r > 0; }))
+        return last_second_ - std::chrono::seconds(n - 1);
+    }
+  return row.failing.beginning() ? row.failing.since() : WallTime{};
+}
+
+// The most frequent one of the rejections: of an episode, or else of the last minute. Empty: none.
+std::string_view Observer::reason_of(const Row& row) const {
+  if (row.rejecting.beginning()) return row.reason;
+  std::array<std::uint64_t, kRejectReasons> sums{};
+  for (std::size_t n = std::min(kMinute, row.history.size()); n > 0; --n)
+    for (std::size_t r = 0; r < kRejectReasons; ++r)
+      sums[r] += row.history[row.history.size() - n].rejected[r];
+  const auto most = std::ranges::max_element(sums);
+  return *most == 0 ? "" : to_string(static_cast<Reason>(most - sums.begin()));
+}
+
 Seen Observer::see(const RegistrySnapshot& all) const {
-  Seen seen{.now = last_second_, .overrides = operations_.count()};
+  Seen seen{.now = last_second_};
+  for (OverrideState& o : operations_.in_force())
+    seen.overrides.push_back({.bulkhead = std::move(o.bulkhead), .field = std::move(o.field)});
   for (const auto& entry : all.bulkheads) {
     seen.bulkheads.push_back(see(all, entry));
     if (!entry.configured.nested) seen.calls += seen.bulkheads.back().calls;
@@ -251,7 +376,9 @@ Observer::Minute Observer::last_minute(const Row& row) const {
   return minute;
 }
 
+// Of its symptom; without one, of what has begun and is no trouble yet.
 json::value Observer::since_json(const Row& row) {
+  if (row.since != WallTime{}) return unix_seconds(row.since);
   for (const Episode* episode : {&row.rejecting, &row.full, &row.long_wait, &row.stuck})
     if (episode->active()) return unix_seconds(episode->since());
   return nullptr;
@@ -279,11 +406,8 @@ json::object Observer::status() const {
     const Minute minute = last_minute(row);
     const double share =
         minute.calls > 0 ? static_cast<double>(minute.rejected) / static_cast<double>(minute.calls) : 0;
-    std::string state = "ok";
-    for (const Finding& finding : verdict_.findings)
-      if (finding.subject == name) state = finding.symptom;
     bulkheads.push_back(json::object{{"name", name},
-                                     {"state", state},
+                                     {"state", row.state},
                                      {"since", since_json(row)},
                                      {"calls", minute.calls},
                                      {"rejected", minute.rejected},

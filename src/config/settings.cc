@@ -344,7 +344,7 @@ constexpr SettingRow kControlRows[] = {
      .says = "The longest time a client may take to read a response.", .example = "5s"},
     {.name = "history_bulkheads", .kind = Kind::count, .access = AT(ControlConfig, history_bulkheads),
      .low = 0, .high = 65'536, .live = false,
-     .says = "How many bulkheads have an hour of history on the dashboard; the others show only current values.",
+     .says = "How many bulkheads have an hour of history on the dashboard; the others show only the last minute.",
      .example = "500"},
     {.name = "allow_faults", .kind = Kind::flag, .access = AT(ControlConfig, allow_faults), .live = false,
      .says = "Lets operators inject latency and errors into the calls of a bulkhead for a while, to rehearse an incident.",

@@ -344,7 +344,7 @@ class TopDetail(Case):
         running = Running(self.directory)
         self.assertEqual(running.run("set", "checkout", "--max-concurrent", "7", "--reason", "sale").returncode, 0)
         with Terminal(self, f"{program.PROGRAM} top --admin {running.socket}") as terminal:
-            shown = terminal.shows("1 setting is overridden")  # the verdict leads
+            shown = terminal.shows("1 override is in force: ")  # the verdict leads
             self.assertIn("LAST MINUTE", shown)
             self.assertIn("BREAKER", shown)
             terminal.keys("Enter")

@@ -74,6 +74,8 @@ class Runbook(Case):
             self.assertIn(f"\n| [{name}](#{name}) |", page)
             self.assertIn(f"runbook.md#{name}", program.run("explain", name).stdout)
         self.assertEqual(sorted(re.findall(r"^### ([a-z-]+)$", page, re.M)), sorted(symptoms))
+        # "The first row that applies": in the order of the rules, which a test of control/state checks.
+        self.assertEqual(re.findall(r"^\| \[([a-z-]+)\]", page, re.M), symptoms)
 
     def test_the_verdict_leads_and_follows_what_operators_do(self):
         self.assertTrue(self.running.run("status").stdout.startswith("Idle: no calls in the last 10 s; 5 bulkheads ready."))
@@ -194,7 +196,7 @@ class Symptoms(unittest.TestCase):
         with Demo() as demo:
             until(lambda: demo.get("/v1/status")["bulkheads"][0]["seconds"] > 12)  # it has learnt what its calls take
             for symptom, subject, begin, end in (
-                    ("overridden", "", "set admin --max-queue 7 --for 10m --reason test", "reset admin"),
+                    ("overridden", "admin", "set admin --max-queue 7 --for 10m --reason test", "reset admin"),
                     ("drained", "admin", "drain admin --for 10m --reason test", "drain admin --resume"),
                     ("fault-injected", "admin", "fault admin --latency 1ms --for 10m --reason test", "fault admin --end"),
                     ("breaker-open", "checkout", "breaker open checkout --for 10m --reason test", "breaker auto checkout"),
