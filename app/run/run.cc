@@ -201,7 +201,7 @@ std::string explain_last_run(const std::string& audit_file) {
     const std::string kind = text("kind"), target = text("target");
     if (kind == "start") in_force.clear();
     running = kind != "stop";  // its start may be in a file that was rotated away
-    const bool begins = kind == "override" || kind == "drain";
+    const bool begins = kind == "override" || kind == "drain" || kind == "fault";
     if (!begins && kind != "revert" && kind != "expired" && kind != "resume") continue;
     // The fields that differ (max_concurrent, mode, draining ...) say what it changed; without fields it is all of a
     // removed bulkhead.
@@ -213,7 +213,9 @@ std::string explain_last_run(const std::string& audit_file) {
     if (!begins && after.empty())
       std::erase_if(in_force, [&](const auto& o) { return o.first.starts_with(target + ' '); });
     for (const auto& field : after) {
-      const std::string key = target + ' ' + std::string(field.key());
+      // A fault is one: its fields begin and end together.
+      const bool of_fault = field.key() == "latency" || field.key() == "error";
+      const std::string key = target + ' ' + (of_fault ? "fault" : std::string(field.key()));
       const auto* const was = before.if_contains(field.key());
       if (!begins)
         in_force.erase(key);

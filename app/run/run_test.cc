@@ -97,6 +97,25 @@ TEST_F(LastRun, OneThatWasKilledNamesTheOverridesThatEndedWithIt) {
   EXPECT_NE(all.find("db: limit 5 -> 9 (ann)"), std::string::npos) << all;
 }
 
+TEST_F(LastRun, AFaultThatEndedWithItIsNamedOnce) {
+  const std::string begins =
+      R"({"kind":"fault","target":"db","actor":"ann","text":"fault: latency 2s, error 10 % for 5m: drill",)"
+      R"("before":{"latency":0.0,"error":0.0},"after":{"latency":2.0,"error":0.1}})"
+      "\n";
+  const std::string all = explained(std::string(kStart) + begins);
+  const std::string what = "an override ended with it: db: fault: latency 2s, error 10 % for 5m: drill (ann)";
+  const std::size_t at = all.find(what);
+  EXPECT_NE(at, std::string::npos) << all;
+  EXPECT_EQ(all.find(what, at + 1), std::string::npos) << all;
+  for (const char* const kind : {"revert", "expired"}) {
+    const std::string ended = explained(
+        std::string(kStart) + begins + R"({"kind":")" + kind +
+        R"(","target":"db","before":{"latency":2.0,"error":0.1},"after":{"latency":0.0,"error":0.0}})" +
+        "\n");
+    EXPECT_EQ(ended.find("fault"), std::string::npos) << ended;
+  }
+}
+
 TEST_F(LastRun, AnOverrideThatWasRevertedIsNotNamed) {
   const std::string all =
       explained(std::string(kStart) + std::string(kOverride) +
