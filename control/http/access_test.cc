@@ -4,6 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <string_view>
+#include <thread>
+
+#include "base/sync_point.h"
 #include "control/world_test.h"
 
 namespace bulkhead::control {
@@ -76,6 +81,42 @@ TEST(Access, AnEndingServerLeavesTheSocketOfItsSuccessor) {
   successor.server.reset();
   EXPECT_FALSE(std::filesystem::exists(path)) << "its own";
 }
+
+#if defined(BULKHEAD_SYNC_POINTS)
+// A server starts while another one is between bind() and listen(): there its socket looks like that of a killed process.
+TEST(Access, OfTwoServersThatStartAtOnceOneGetsTheSocket) {
+  static World* first;
+  static std::thread second;
+  static std::atomic<bool> waits;
+  static std::string problem;
+  World w;
+  first = &w;
+  waits = false;
+  base::sync_point_handler = [](const char* name) {
+    if (std::string_view(name) == "control.starting") waits = true;
+    if (std::string_view(name) != "control.bound" || second.joinable()) return;
+    static std::atomic<bool> over;
+    over = false;
+    second = std::thread([] {
+      World other;
+      other.options.unix_socket = first->options.unix_socket;
+      try {
+        other.start();
+      } catch (const std::system_error& error) {
+        problem = error.what();
+      }
+      over = true;
+    });
+    while (!waits && !over) std::this_thread::yield();
+  };
+  w.start();
+  second.join();
+  base::sync_point_handler = nullptr;
+  EXPECT_NE(problem.find("another process listens on it"), std::string::npos) << problem;
+  EXPECT_EQ(w.ask_local({.path = "/livez"}).status, 200);
+  EXPECT_FALSE(std::filesystem::exists(w.options.unix_socket + ".lock"));
+}
+#endif
 
 TEST(Access, TheUnixSocketHasTheModeAndTheGroupOfItsSettings) {
   World w;

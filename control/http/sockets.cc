@@ -1,7 +1,9 @@
 #include "sockets.h"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,10 +11,13 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 #include "adapters/beast/listener.h"
+#include "base/sync_point.h"
 
 namespace bulkhead::control {
 namespace asio = boost::asio;
@@ -92,6 +97,51 @@ void give_to(const std::string& path, const ServerOptions& o) {
 
 }  // namespace
 
+namespace {
+
+// Held while a socket file is replaced: between bind() and listen() the socket of a living process looks like one that a
+// killed process has left, and another that starts would unlink it. The file is PATH.lock, and goes with the lock.
+class StartLock {
+ public:
+  StartLock(const std::string& socket, const std::string& what) : path_(socket + ".lock") {
+    constexpr std::chrono::milliseconds kPause{10};
+    for (int tries = 1000; !take(what); --tries) {
+      if (tries == 0) fail(EADDRINUSE, what + ": another process has been starting on it for 10 s");
+      base::sync_point("control.starting");
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+  ~StartLock() {
+    ::unlink(
+        path_.c_str());  // before the lock is released: whoever waits for this file finds that it is gone
+    ::close(file_);
+  }
+  StartLock(const StartLock&) = delete;
+  StartLock& operator=(const StartLock&) = delete;
+
+ private:
+  bool take(const std::string& what) {
+    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file_ < 0 && errno == ENOENT)
+      fail(
+          ENOENT,
+          what +
+              ": its directory does not exist; create it (systemd: RuntimeDirectory=), or give another path");
+    if (file_ < 0) fail(errno, what + ": cannot open \"" + path_ + '"');
+    struct stat open{}, there{};
+    if (::flock(file_, LOCK_EX | LOCK_NB) == 0 && ::fstat(file_, &open) == 0 &&
+        ::lstat(path_.c_str(), &there) == 0 && open.st_ino == there.st_ino && open.st_dev == there.st_dev)
+      return true;
+    ::close(file_);
+    return false;
+  }
+
+  const std::string path_;
+  int file_ = -1;
+};
+
+}  // namespace
+
 asio::local::stream_protocol::acceptor open_local(asio::io_context& io, const ServerOptions& o,
                                                   SocketFile& file) {
   using Local = asio::local::stream_protocol;
@@ -99,6 +149,7 @@ asio::local::stream_protocol::acceptor open_local(asio::io_context& io, const Se
   const std::string what = "cannot listen on unix_socket \"" + path + '"';
   if (path.size() >= sizeof(sockaddr_un::sun_path)) fail(ENAMETOOLONG, what);
   const Local::endpoint endpoint(path);
+  const StartLock lock(path, what);
   struct stat status{};
   if (::lstat(path.c_str(), &status) == 0) {
     if (!S_ISSOCK(status.st_mode)) fail(EEXIST, what + ": the file exists and is not a socket");
@@ -118,14 +169,11 @@ asio::local::stream_protocol::acceptor open_local(asio::io_context& io, const Se
   ::fchmod(acceptor.native_handle(), 0600);  // before bind(), so that the file never has a wider mode
   error_code error;
   acceptor.bind(endpoint, error);
-  if (error == boost::system::errc::no_such_file_or_directory)
-    fail(ENOENT,
-         what +
-             ": its directory does not exist; create it (systemd: RuntimeDirectory=), or give another path");
   if (!error) {
     file.created(path);
     if (!o.unix_socket_owner.empty() || !o.unix_socket_group.empty()) give_to(path, o);
     ::chmod(path.c_str(), o.unix_socket_mode & 0777);  // independent of the umask
+    base::sync_point("control.bound");
   }
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) fail(error.value(), what);

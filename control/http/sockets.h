@@ -27,7 +27,7 @@ class SocketFile {
 };
 
 // Both throw std::system_error naming the option. A socket file without a listener is replaced; one with a listener is an
-// error.
+// error. Of processes that start at once on one path, one gets it; it holds PATH.lock meanwhile.
 boost::asio::local::stream_protocol::acceptor open_local(boost::asio::io_context& io,
                                                          const ServerOptions& options, SocketFile& file);
 boost::asio::ip::tcp::acceptor open_tcp(boost::asio::io_context& io, const Address& address);
