@@ -112,8 +112,7 @@ class StartLock {
     }
   }
   ~StartLock() {
-    ::unlink(
-        path_.c_str());  // before the lock is released: whoever waits for this file finds that it is gone
+    ::unlink(path_.c_str());  // before the lock is released, so that a process that waits for it notices
     ::close(file_);
   }
   StartLock(const StartLock&) = delete;
