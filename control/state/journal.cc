@@ -128,8 +128,8 @@ bool Journal::write(const JournalEntry& entry, bool to_disk) {
 void Journal::keep(JournalEntry entry, bool to_disk) {
   entry.id = ++last_id_;
   entry.at = std::chrono::system_clock::now();
-  const bool denial = entry.kind == "denied";
-  const bool skipped = denial && file_ >= 0 && !denial_fits_file();
+  const Ring kind = ring_of(entry);
+  const bool skipped = file_ >= 0 && !fits_file(entry);
   const bool written = skipped || write(entry, to_disk);
   const int why = errno;
   try {
@@ -138,9 +138,9 @@ void Journal::keep(JournalEntry entry, bool to_disk) {
   }
   const bool to_file = (entry.audit || entry.automatic) && !skipped;
   lost_ += !written;
-  auto& ring = denial ? denied_ : entries_;
+  auto& ring = rings_[kind];
   ring.push_back(std::move(entry));
-  if (ring.size() > (denial ? kKeptDenials : kKept)) ring.pop_front();
+  if (ring.size() > kKept[kind]) ring.pop_front();
   if (!to_file || written != unwritten_) return;
   unwritten_ = !written;  // report it once, not for every line
   const std::string what = "audit_file \"" + path_ + '"';
@@ -157,9 +157,15 @@ void Journal::add(JournalEntry entry) {
   keep(std::move(entry), to_disk);
 }
 
-bool Journal::denial_fits_file() {
-  if (in_file_ < kDenialsPerHour) return ++in_file_, true;
-  ++not_in_file_;
+Journal::Ring Journal::ring_of(const JournalEntry& entry) noexcept {
+  return entry.kind == "denied" ? kDenials : entry.automatic ? kAutomatic : kOthers;
+}
+
+bool Journal::fits_file(const JournalEntry& entry) {
+  const Ring ring = ring_of(entry);
+  if (ring == kOthers) return true;
+  if (in_file_[ring] < kFilePerHour) return ++in_file_[ring], true;
+  ++not_in_file_[ring];
   return false;
 }
 
@@ -184,12 +190,19 @@ void Journal::report_suppressed() {
   detail::MutexLock lock(mutex_);
   if (const auto now = std::chrono::steady_clock::now(); now - file_hour_ >= std::chrono::hours(1)) {
     file_hour_ = now;
-    in_file_ = 0;
-    if (const std::size_t missing = std::exchange(not_in_file_, 0); missing > 0)
+    in_file_ = {};
+    const auto missing = std::exchange(not_in_file_, {});
+    if (missing[kDenials] > 0)
       keep({.kind = "denied",
-            .text = std::to_string(missing) + " denials of the last hour are not in this file",
+            .text = std::to_string(missing[kDenials]) + " denials of the last hour are not in this file",
             .audit = true,
             .result = "denied"},
+           false);
+    if (missing[kAutomatic] > 0)
+      keep({.kind = "note",
+            .text = std::to_string(missing[kAutomatic]) +
+                    " automatic events of the last hour are not in the audit file",
+            .audit = true},
            false);
   }
   if (suppressed_ == 0) return;
@@ -203,14 +216,18 @@ void Journal::report_suppressed() {
 std::vector<JournalEntry> Journal::list(const Filter& filter) const {
   detail::MutexLock lock(mutex_);
   std::vector<JournalEntry> found;
-  // Denials are listed in the audit log only. Both rings are read backwards, the higher id first.
-  auto entry = entries_.rbegin();
-  auto denial = filter.audit_only ? denied_.rbegin() : denied_.rend();
-  while (found.size() < filter.newest && (entry != entries_.rend() || denial != denied_.rend())) {
-    const bool take_denial = entry == entries_.rend() || (denial != denied_.rend() && denial->id > entry->id);
-    const JournalEntry& next = take_denial ? *denial++ : *entry++;
-    if (next.id <= filter.after) break;
-    if (!filter.audit_only || next.audit) found.push_back(next);
+  // The rings are read backwards, the highest id first. Denials are listed in the audit log only.
+  std::array<std::deque<JournalEntry>::const_reverse_iterator, kRings> at;
+  for (std::size_t r = 0; r < kRings; ++r) at[r] = rings_[r].rbegin();
+  (filter.audit_only ? at[kAutomatic] : at[kDenials]) =
+      rings_[filter.audit_only ? kAutomatic : kDenials].rend();
+  while (found.size() < filter.newest) {
+    std::size_t next = kRings;
+    for (std::size_t r = 0; r < kRings; ++r)
+      if (at[r] != rings_[r].rend() && (next == kRings || at[r]->id > at[next]->id)) next = r;
+    if (next == kRings || at[next]->id <= filter.after) break;
+    const JournalEntry& entry = *at[next]++;
+    if (!filter.audit_only || entry.audit) found.push_back(entry);
   }
   std::reverse(found.begin(), found.end());
   return found;

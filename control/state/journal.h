@@ -1,13 +1,14 @@
 // journal.h - the events of the process, and the audit log of changes and denials.
 //
-// The last thousand entries stay in memory, and beside them the last 200 denials, so that clients without access cannot
-// displace events. All are passed to `tell`; audit entries and automatic events are also appended to a file as JSON
-// lines, if there is one. A file that log rotation has moved is created again. If the file cannot be written (a full
+// The last thousand entries stay in memory, and beside them the last thousand automatic events and the last 200 denials,
+// so that neither a trouble that comes and goes nor clients without access can displace what people did. All are passed
+// to `tell`; audit entries and automatic events are also appended to a file as JSON lines, if there is one. A file that log rotation has moved is created again. If the file cannot be written (a full
 // disk), everything else continues: one event says that lines are missing, one that writing works again, and lost()
 // counts the lines.
 // Threads: any.
 #pragma once
 
+#include <array>
 #include <boost/json/object.hpp>
 #include <chrono>
 #include <cstdint>
@@ -67,6 +68,7 @@ class Journal {
   // most a thousand per hour are written to the file; report_suppressed() writes the number of the others.
   void deny(JournalEntry entry);
   // Once a second: adds one entry with the number of denials that deny() has left out, if there are any.
+  // And once an hour: one with the number of entries that the file lacks because there were too many.
   void report_suppressed();
 
   struct Filter {
@@ -80,21 +82,26 @@ class Journal {
 
  private:
   void keep(JournalEntry entry, bool to_disk) BULKHEAD_REQUIRES(mutex_);
-  bool denial_fits_file() BULKHEAD_REQUIRES(mutex_);
+  bool fits_file(const JournalEntry& entry) BULKHEAD_REQUIRES(mutex_);
   bool write(const JournalEntry& entry, bool to_disk)
       BULKHEAD_REQUIRES(mutex_);  // false: not in the file, see errno
 
-  static constexpr std::size_t kKept = 1000, kKeptDenials = 200, kDenialsPerSecond = 20;
-  // Invariant: each is in the order of ids.
+  enum Ring : std::uint8_t { kOthers, kAutomatic, kDenials, kRings };
+  static Ring ring_of(const JournalEntry& entry) noexcept;
+
+  static constexpr std::array<std::size_t, kRings> kKept{1000, 1000, 200};
+  static constexpr std::size_t kDenialsPerSecond = 20;
   mutable detail::StdMutex mutex_;
-  std::deque<JournalEntry> entries_ BULKHEAD_GUARDED_BY(mutex_), denied_ BULKHEAD_GUARDED_BY(mutex_);
+  std::array<std::deque<JournalEntry>, kRings> rings_
+      BULKHEAD_GUARDED_BY(mutex_);  // each in the order of ids
   std::uint64_t last_id_ BULKHEAD_GUARDED_BY(mutex_) = 0;
   std::chrono::steady_clock::time_point denial_second_ BULKHEAD_GUARDED_BY(mutex_){};
   std::size_t denials_ BULKHEAD_GUARDED_BY(mutex_) = 0, suppressed_ BULKHEAD_GUARDED_BY(mutex_) = 0;
-  // Denials in the file, since file_hour_: clients that are denied must not fill the disk.
-  static constexpr std::size_t kDenialsPerHour = 1000;
+  // Denials and automatic events in the file, and those that are not, since file_hour_: they must not fill the disk.
+  static constexpr std::size_t kFilePerHour = 1000;
   std::chrono::steady_clock::time_point file_hour_ BULKHEAD_GUARDED_BY(mutex_){};
-  std::size_t in_file_ BULKHEAD_GUARDED_BY(mutex_) = 0, not_in_file_ BULKHEAD_GUARDED_BY(mutex_) = 0;
+  std::array<std::size_t, kRings> in_file_ BULKHEAD_GUARDED_BY(mutex_){}, not_in_file_
+      BULKHEAD_GUARDED_BY(mutex_){};
   const std::string path_;
   int file_ BULKHEAD_GUARDED_BY(mutex_) = -1;
   bool unwritten_ BULKHEAD_GUARDED_BY(mutex_) = false;  // the last line is missing or incomplete

@@ -47,6 +47,29 @@ TEST(Journal, DenialsDoNotDisplaceEventsAndChanges) {
   for (std::size_t i = 1; i < audit.size(); ++i) EXPECT_GT(audit[i].id, audit[i - 1].id);
 }
 
+TEST(Journal, AutomaticEventsNeitherDisplaceChangesNorFillTheDisk) {
+  const tests::TempDirectory directory;
+  const std::string path = (directory.path() / "audit.jsonl").string();
+  Journal journal(path);
+  journal.report_suppressed();
+  journal.add({.kind = "override", .text = "by ann", .audit = true});
+  for (int i = 0; i < 5000; ++i) journal.add({.kind = "breaker", .automatic = true});
+  journal.add({.kind = "override", .text = "by bob", .audit = true});
+  const auto all = journal.list({.newest = 5000});
+  ASSERT_EQ(all.size(), 1002u);
+  EXPECT_EQ(all.front().text, "by ann");
+  EXPECT_EQ(all.back().text, "by bob");
+  for (std::size_t i = 1; i < all.size(); ++i) EXPECT_GT(all[i].id, all[i - 1].id);
+  EXPECT_EQ(journal.list({.newest = 5000, .audit_only = true}).size(), 2u);
+  EXPECT_EQ(journal.list({.after = all.back().id - 1, .newest = 5000}).size(), 1u);
+  std::ifstream file(path);
+  std::size_t lines = 0;
+  std::string last;
+  for (std::string line; std::getline(file, line); last = line) ++lines;
+  EXPECT_EQ(lines, 1002u);
+  EXPECT_NE(last.find("by bob"), std::string::npos);
+}
+
 TEST(Journal, ClientsWithoutAccessCannotFillTheDisk) {
   const tests::TempDirectory directory;
   const std::string path = (directory.path() / "audit.jsonl").string();
