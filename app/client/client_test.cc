@@ -195,6 +195,7 @@ TEST(View, ATableHasAHeadingAndMarksTheSelectedRow) {
 TEST(View, APoolThatFailsSaysWhy) {
   std::vector<PoolRow> pools(1);
   pools[0].name = "pg", pools[0].used = 2, pools[0].max = 5, pools[0].failing = "connection refused";
+  pools[0].bulkhead = "database", pools[0].bulkhead_waiting = 200;
   const auto lines = pool_table({}, pools, 120);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_NE(lines[2].find("2/5"), std::string::npos) << lines[2];

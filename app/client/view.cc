@@ -134,7 +134,9 @@ PoolRow read_pool(const value& p) {
           .timeouts = whole(p, "timeouts"),
           .open_failures = whole(p, "open_failures"),
           .wait_p99 = measured("wait_p99"),
-          .oldest_use = measured("oldest_use")};
+          .oldest_use = measured("oldest_use"),
+          .bulkhead = text(p, "bulkhead"),
+          .bulkhead_waiting = whole(p, "bulkhead_waiting")};
 }
 
 std::string clock_time(double unix_time) {  // local
@@ -393,6 +395,7 @@ std::vector<std::string> pool_table(const cli::Style& style, const std::vector<P
                                    std::to_string(p.idle), std::to_string(p.opening),
                                    std::to_string(p.waiting), std::to_string(p.timeouts + p.open_failures),
                                    seconds(style, p.wait_p99), seconds(style, p.oldest_use)});
+    if (p.bulkhead_waiting > 0) row += fmt::format("  and {} waiting at {}", p.bulkhead_waiting, p.bulkhead);
     if (!p.failing.empty()) row += "  " + cli::paint(style, Paint::red, "failing: " + p.failing);
     lines.push_back(std::move(row));
   }

@@ -35,6 +35,8 @@ struct PoolRow {
   std::string name, kind, failing;  // failing: the error; empty: none
   std::uint64_t used = 0, idle = 0, opening = 0, max = 0, waiting = 0, timeouts = 0, open_failures = 0;
   double wait_p99 = -1, oldest_use = -1;  // seconds; -1: nothing measured
+  std::string bulkhead{};                 // around it
+  std::uint64_t bulkhead_waiting = 0;
 };
 
 struct BudgetRow {

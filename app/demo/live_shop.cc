@@ -19,7 +19,8 @@ LiveShop::LiveShop(const Story& story, Store& store, Registry& registry)
       connections_(store.pool("connections", story.connections, {.max_queue = 10 * story.line})),
       attached_(registry.attach({.name = "connections",
                                  .kind = std::string(store.kind()),
-                                 .snapshot = [this] { return connections_->snapshot(); }})),
+                                 .snapshot = [this] { return connections_->snapshot(); },
+                                 .bulkhead = "database"})),
       queries_(workers_for("queries", story.connections, false)),
       reports_(workers_for("reports", story.connections, true)) {
   database_ = registry.add({.options = {.name = "database",

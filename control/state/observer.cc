@@ -72,7 +72,7 @@ json::object group_json(const GroupSnapshot& group) {
           {"free", group.free}, {"members", std::move(members)}, {"loans", std::move(loans)}};
 }
 
-json::object pool_json(const RegistrySnapshot::Resource& pool) {
+json::object pool_json(const RegistrySnapshot& all, const RegistrySnapshot::Resource& pool) {
   const ResourceSnapshot& now = pool.now;
   json::object o{
       {"name", pool.name},
@@ -81,6 +81,8 @@ json::object pool_json(const RegistrySnapshot::Resource& pool) {
       {"idle", now.idle},
       {"connecting", now.opening},
       {"waiting", now.gate.waiting},
+      {"bulkhead", nullptr},
+      {"bulkhead_waiting", nullptr},
       {"max", now.max},
       {"wait_p99", nullptr},
       {"oldest_use", nullptr},
@@ -89,6 +91,10 @@ json::object pool_json(const RegistrySnapshot::Resource& pool) {
       {"failing_calls", now.failing_calls},
       {"open_failures", now.open_failures},
       {"failing", nullptr}};
+  if (const auto* const around = pool.bulkhead.empty() ? nullptr : all.find(pool.bulkhead)) {
+    o["bulkhead"] = around->name;
+    o["bulkhead_waiting"] = around->now.gate.waiting;
+  }
   if (now.wait.count() > 0) o["wait_p99"] = seconds(now.wait.quantile(0.99));
   if (now.failures > 0) o["failing"] = now.last_failure;  // of the last attempt
   if (now.used > 0) o["oldest_use"] = seconds(static_cast<std::uint64_t>(now.oldest_lease.count()));
@@ -231,7 +237,7 @@ std::uint32_t Observer::configured_max_concurrent(const RegistrySnapshot::Entry&
 }
 
 // Each bulkhead that is no tenant has a row, because the verdict needs all. An hour of history is for history_bulkheads of
-// them; tenants get a row, with history, where these leave room.
+// them; tenants get a row, with history, where these leave room, and at most half of it: an hour is 260 KB.
 void Observer::make_rows(const RegistrySnapshot& all) {
   const auto is_tenant = [](const RegistrySnapshot::Entry& entry) { return !entry.tenant_id.empty(); };
   for (auto& [name, row] : rows_) row.seen = false;
@@ -258,7 +264,7 @@ void Observer::make_rows(const RegistrySnapshot& all) {
     --tenants;
   }
   for (const auto& entry : all.bulkheads) {
-    if (own + tenants >= options_.history_bulkheads) break;
+    if (own + tenants >= options_.history_bulkheads || tenants >= options_.history_bulkheads / 2) break;
     if (!is_tenant(entry)) continue;
     const auto [row, added] = rows_.try_emplace(entry.name);
     if (!added) continue;
@@ -479,7 +485,7 @@ json::object Observer::frame_json(const RegistrySnapshot& all,
                                    {"overflowed", t.overflowed},
                                    {"rejected", t.rejected}});
   json::array pools;
-  for (const auto& pool : all.resources) pools.push_back(pool_json(pool));
+  for (const auto& pool : all.resources) pools.push_back(pool_json(all, pool));
   json::array switches;
   for (const Switch& s : options_.switches)
     switches.push_back(json::object{{"name", s.name}, {"title", s.title}, {"on", s.is_on()}});

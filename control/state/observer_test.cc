@@ -161,6 +161,24 @@ TEST(Observer, APoolThatCannotConnectIsAnEventAndTheVerdict) {
   EXPECT_EQ(w.symptom(), "pool-down");
 }
 
+TEST(Observer, APoolShowsTheCallsThatWaitAtTheBulkheadAroundIt) {
+  Watched w;
+  ResourcePool<int> pool({.name = "connections",
+                          .max = 20,
+                          .open = [](const Opening&) { return Result<int, std::string>(7); },
+                          .maintenance = Maintenance::by_hand});
+  const auto attached = w.registry.attach(pool, "db");
+  std::vector<Result<Call>> held;
+  for (int i = 0; i < 20; ++i) held.push_back(w["db"].try_acquire());
+  for (int i = 0; i < 3; ++i) w["db"].async_acquire({}, [](Result<Call> call) { EXPECT_FALSE(call); });
+  const json::object all = w.observer.snapshot(0);
+  const json::value& shown = all.at("pools").at(0);
+  EXPECT_EQ(shown.at("waiting"), 0);
+  EXPECT_EQ(shown.at("bulkhead"), "db");
+  EXPECT_EQ(shown.at("bulkhead_waiting"), 3);
+  w["db"].close();
+}
+
 TEST(Observer, ABreakerThatOpensAndClosesSurvivesInTheFileWithItsBeginItsEndAndItsPeak) {
   Watched w;
   w.add({.name = "quick",
@@ -417,6 +435,13 @@ TEST(Observer, TheLastMinuteDoesNotContainWhatHappenedBefore) {
   w.seconds(60);
   EXPECT_EQ(of_db().rejected, 0u);
   EXPECT_EQ(of_db().seconds, 60);
+  const json::object status = w.observer.status();
+  for (const json::value& row : status.at("bulkheads").as_array())
+    if (row.at("name") == "db") {
+      EXPECT_EQ(row.at("rejected"), 0);
+      EXPECT_EQ(row.at("total").at("rejected"), 7);
+      EXPECT_EQ(row.at("total").at("calls"), 27);
+    }
 }
 
 }  // namespace

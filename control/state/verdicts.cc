@@ -406,13 +406,19 @@ json::object Observer::status() const {
     const Minute minute = last_minute(row);
     const double share =
         minute.calls > 0 ? static_cast<double>(minute.rejected) / static_cast<double>(minute.calls) : 0;
+    json::object total{{"calls", 0}, {"rejected", 0}, {"failed", 0}};
+    if (!row.counts.empty()) {
+      const Counts& all = row.counts.back();
+      total = {{"calls", all.calls()}, {"rejected", all.all_rejected()}, {"failed", all.failed}};
+    }
     bulkheads.push_back(json::object{{"name", name},
                                      {"state", row.state},
                                      {"since", since_json(row)},
                                      {"calls", minute.calls},
                                      {"rejected", minute.rejected},
                                      {"rejected_percent", round_to(100 * share, 100)},
-                                     {"seconds", minute.seconds}});
+                                     {"seconds", minute.seconds},
+                                     {"total", std::move(total)}});
   }
   return {{"time", unix_seconds(last_second_)},
           {"instance", options_.instance},

@@ -239,13 +239,16 @@ class Registry {
   void attach_to_type(std::string_view type, BulkheadCode code);
 
   // Adds a resource pool (resource_pool.h, adapters/postgres ...) to snapshot(), and so to metrics, health and the control
-  // plane. The registry does not own the pool, which must outlive the returned Attached. std::invalid_argument if a pool
-  // of that name is attached.
+  // plane. The registry does not own the pool, which must outlive the returned Attached. `bulkhead` names the one around
+  // the pool, if there is one: its waiting calls are shown beside those of the pool, where a full bulkhead lets none wait.
+  // std::invalid_argument if a pool of that name is attached.
   Attached attach(ResourceSource source);
   template <class Pool>
     requires std::same_as<decltype(std::declval<const Pool&>().snapshot()), ResourceSnapshot>
-  Attached attach(const Pool& pool) {
-    ResourceSource source{.name = std::string(pool.name()), .snapshot = [&pool] { return pool.snapshot(); }};
+  Attached attach(const Pool& pool, std::string_view bulkhead = {}) {
+    ResourceSource source{.name = std::string(pool.name()),
+                          .snapshot = [&pool] { return pool.snapshot(); },
+                          .bulkhead = std::string(bulkhead)};
     if constexpr (requires { Pool::kKind; }) source.kind = Pool::kKind;
     return attach(std::move(source));
   }

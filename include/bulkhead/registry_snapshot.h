@@ -68,6 +68,7 @@ struct RegistrySnapshot {
   struct Resource {  // a resource pool, see Registry::attach()
     std::string name, kind;
     ResourceSnapshot now;
+    std::string bulkhead{};  // around the pool: ResourceSource::bulkhead
   };
   std::vector<Entry> bulkheads;       // by name
   std::vector<GroupSnapshot> groups;  // by name

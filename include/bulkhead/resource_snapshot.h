@@ -44,6 +44,8 @@ struct ResourceSource {
   std::string kind{};  // "postgres", "sqlite" ...; empty: other
   // Called from any thread until the source is detached. It must not use the registry.
   std::function<ResourceSnapshot()> snapshot{};
+  // The bulkhead around the pool, in whose queue calls wait before they reach the pool; empty: none.
+  std::string bulkhead{};
 };
 
 }  // namespace bulkhead
