@@ -1,5 +1,6 @@
 """What an operator does: reads the verdict of a real trouble, and types the commands of docs/operate."""
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -11,7 +12,7 @@ import unittest
 
 import postgres
 import program
-from servers import Case, Demo, Running
+from servers import Case, Demo, Running, ask
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -57,7 +58,7 @@ class Runbook(Case):
                     continue
                 if any(re.fullmatch(r"\[.*|TIME|N|TEXT|COMMAND", word) for word in words):
                     continue  # a syntax, not a command
-                if words in (["set"], ["reset"], ["breaker"], ["drain"], ["fault"]):
+                if words in (["set"], ["reset"], ["breaker"], ["drain"], ["fault"], ["size"]):
                     continue  # the name of a command
                 result = self.running.run(*words) if words[0] in ASKING else program.run(*words)
                 self.assertEqual(result.returncode, 0, f"{page}: {command}\n{result.stderr}")
@@ -214,6 +215,97 @@ class Symptoms(unittest.TestCase):
     def test_of_a_young_process(self):
         with Demo("--slow") as demo:
             self.appears(demo, "full", "analytics")
+
+
+SHOP = """version: 1
+lint_allow: [unused, no-fallback, no-buffer, not-enforced]
+groups:
+  db: {total: 10, lend: revocable}
+bulkheads:
+  limited: {max_concurrent: 10, rate_limit: {rate: 10, burst: 5}}
+  kept: {max_concurrent: 10, max_queue: 4, max_wait: 200ms, critical_reserve: 50%}
+  hung: {max_concurrent: 4, track_holders: true}
+  lender: {group: db, guaranteed: 5, max_queue: 9, max_wait: 20s}
+  borrower: {group: db, guaranteed: 5, max_queue: 9, max_wait: 20s}
+  observed: {max_concurrent: 1, shadow: true}
+  bursts: {max_concurrent: 2, criticality: critical}
+  closing: {max_concurrent: 2}
+  far: {max_concurrent: 4, scope: fleet}
+fleet: {store: "unix://DIRECTORY/redis", lease: 1s}
+control: {unix_socket: DIRECTORY/admin.sock, max_streams: 16}
+"""
+
+
+class Shop:
+    """The symptom shop, with a store for its fleet, until the end of the with-block."""
+
+    def __enter__(self):
+        self.directory = tempfile.mkdtemp(prefix="bulkhead-", dir="/dev/shm")
+        self.file, self.socket = self.directory + "/b.yaml", self.directory + "/admin.sock"
+        self.write(SHOP)
+        self.redis = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", self.directory + "/redis", "--save", "", "--dir", self.directory],
+                                      stdout=subprocess.DEVNULL)
+        until(lambda: pathlib.Path(self.directory + "/redis").exists())
+        self.process = subprocess.Popen([os.environ["SYMPTOM_SHOP"], self.file], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+        return self
+
+    def __exit__(self, *_):
+        for process in (self.process, self.redis):
+            process.terminate()
+        self.code = self.process.wait(30)
+        self.redis.wait(30)
+        self.process.stdout.close()
+        shutil.rmtree(self.directory)
+
+    def write(self, text):
+        pathlib.Path(self.file).write_text(text.replace("DIRECTORY", self.directory))
+
+    def run(self, *arguments):
+        return program.run(*arguments, "--admin", self.socket, timeout=30)
+
+    def get(self, path):
+        response, body = ask(self.socket, "GET", path)
+        assert response.status == 200, body
+        return json.loads(body)
+
+
+class ShopSymptoms(Symptoms):
+    """Those that the demo does not have, in a shop whose bulkheads each have one."""
+
+    @unittest.skipUnless(shutil.which("redis-server"), "needs redis-server")
+    def test_in_the_shop(self):
+        with Shop() as shop:
+            for symptom, subject in (("lender-starved", "lender"), ("rate-limited", "limited"), ("reserve", "kept"), ("shadow-only", "observed"),
+                                     ("closed", "closing"), ("rejecting", "bursts")):
+                self.appears(shop, symptom, subject)
+            self.check_rows(shop)
+            shop.redis.kill()
+            self.appears(shop, "fleet-cut-off", "far")
+            shop.write(SHOP.replace("max_streams: 16", "max_streams: 3"))
+            self.assertEqual(shop.run("reload").returncode, 0)
+            self.appears(shop, "out-of-sync", shop.file)
+            shop.write(SHOP.replace("max_concurrent", "max_concurent"))
+            self.assertNotEqual(shop.run("reload").returncode, 0)
+            self.appears(shop, "config-invalid", shop.file)
+            self.appears(shop, "stuck-calls", "hung")
+            kinds = {(event["kind"], event["bulkhead"]) for event in shop.get("/v1/events?newest=1000")["events"]}
+            self.assertLessEqual({("rejecting", "limited"), ("rejecting", "kept"), ("stuck", "hung"), ("cut_off", "far")}, kinds)
+            self.assertNotIn(("rejecting", "bursts"), kinds, "its bursts are too short for an episode")
+
+    def check_rows(self, shop):
+        """Each finding has its begin, and the row of its bulkhead says the same."""
+        status = shop.get("/v1/status")
+        rows = {row["name"]: row for row in status["bulkheads"]}
+        for finding in status["verdict"]["findings"]:
+            self.assertGreater(finding["since"], 1.7e9, finding)
+            if finding["subject"] in rows:
+                row = rows[finding["subject"]]
+                self.assertEqual((row["state"], row["since"]), (finding["symptom"], finding["since"]))
+        for name in status["verdict"]["fine"]:
+            self.assertEqual(rows[name]["state"], "ok")
+
+    test_of_a_young_process = None
 
 
 class PostgresSymptoms(Symptoms):
