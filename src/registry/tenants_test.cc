@@ -41,6 +41,26 @@ class TenantsTest : public testing::Test {
   Registry registry{{.clock = &clock}};
 };
 
+TEST_F(TenantsTest, ASnapshotListsABoundedNumberOverAllSets) {
+  for (const char* const set : {"one", "two", "three", "four"}) {
+    registry.define_tenants({.name = set, .each = {.max_concurrent = 2}, .max_tenants = 5});
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(registry.tenant(set, std::to_string(i)));
+  }
+  const auto listed = [&](std::uint32_t most) {
+    const RegistrySnapshot all = registry.snapshot({.list_tenants = most});
+    std::size_t tenants = 0, summed = 0;
+    for (const auto& entry : all.bulkheads) tenants += !entry.tenant_id.empty();
+    for (const auto& set : all.tenants)
+      if (set.sum) summed += set.sum->members;
+    EXPECT_EQ(tenants + summed, 20u) << "each is listed or added up";
+    return tenants;
+  };
+  EXPECT_EQ(listed(20), 20u);
+  EXPECT_EQ(listed(19), 15u);
+  EXPECT_EQ(listed(5), 5u);
+  EXPECT_EQ(listed(4), 0u);
+}
+
 TEST_F(TenantsTest, EachGetsItsOwnAndKeepsIt) {
   define(10);
   const auto acme = tenant("acme");
