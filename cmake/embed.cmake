@@ -1,4 +1,4 @@
-# Turns the files of the dashboard into a C++ source with their gzipped bytes; control/CMakeLists.txt calls it.
+# Turns the files of the dashboard into a C++ source with their bytes, plain and gzipped; control/CMakeLists.txt calls it.
 #
 # Needs CMake and gzip only. The same files give the same bytes (gzip -n), so ccache and ETags stay valid. main.js is all
 # MODULES in order, so that the browser fetches one script and gzip sees them as one text: their lines that begin with
@@ -32,6 +32,14 @@ string(REPLACE "\nexport " "\n" script "${script}")
 file(WRITE ${scratch}/main.js "${script}")
 file(COPY_FILE ${VENDORED} ${scratch}/uplot.js)
 
+# Sets `out` to the bytes of a file as the elements of an array.
+function(elements_of path out)
+  file(READ ${path} bytes HEX)
+  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}") # lines a debugger can show
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  set(${out} "${bytes}" PARENT_SCOPE)
+endfunction()
+
 set(arrays "")
 set(rows "")
 set(number 0)
@@ -45,11 +53,10 @@ foreach(file IN LISTS FILES)
   execute_process(COMMAND gzip -9 -n -c ${file} WORKING_DIRECTORY ${folder} OUTPUT_FILE ${OUT}.gz COMMAND_ERROR_IS_FATAL ANY)
   file(SHA256 ${OUT}.gz hash)
   string(SUBSTRING ${hash} 0 16 hash)
-  file(READ ${OUT}.gz bytes HEX)
-  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}") # lines a debugger can show
-  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
-  string(APPEND arrays "constexpr unsigned char kFile${number}[] = {\n${bytes}};\n")
-  string(APPEND rows "    {\"${file}\", \"${type${extension}}\", {kFile${number}, sizeof kFile${number}}, \"\\\"${hash}\\\"\"},\n")
+  elements_of(${folder}/${file} plain)
+  elements_of(${OUT}.gz gzip)
+  string(APPEND arrays "constexpr unsigned char kPlain${number}[] = {\n${plain}};\nconstexpr unsigned char kGzip${number}[] = {\n${gzip}};\n")
+  string(APPEND rows "    {\"${file}\", \"${type${extension}}\", kPlain${number}, kGzip${number}, \"\\\"${hash}\\\"\"},\n")
   math(EXPR number "${number} + 1")
 endforeach()
 file(REMOVE ${OUT}.gz)

@@ -28,7 +28,7 @@ struct Request {
   std::vector<std::string> segments;
   std::vector<std::pair<std::string, std::string>> query;
   std::string host, origin, fetch_site, authorization, content_type, content_encoding, if_match,
-      if_none_match, accept;
+      if_none_match, accept, accept_encoding;
   std::string body;
   std::string malformed;  // not empty: why the request is invalid
   Caller caller;

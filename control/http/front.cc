@@ -1,8 +1,10 @@
 #include "front.h"
 
+#include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/field.hpp>
 #include <optional>
+#include <span>
 
 #include "adapters/beast/wire.h"
 #include "control/api/handlers.h"
@@ -33,6 +35,29 @@ bool is_page(const Request& r) {
   return !r.changes() && (r.path == "/" || (!r.segments.empty() && r.segments[0] == "ui"));
 }
 
+// Of Accept-Encoding (RFC 9110, 12.5.3). Clients that send no such field, as curl does, get plain bytes.
+bool accepts_gzip(std::string_view accepted) {
+  const auto next = [](std::string_view& rest, char separator) {
+    const std::size_t end = std::min(rest.find(separator), rest.size());
+    std::string_view part = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    while (part.starts_with(' ') || part.starts_with('\t')) part.remove_prefix(1);
+    while (part.ends_with(' ') || part.ends_with('\t')) part.remove_suffix(1);
+    return part;
+  };
+  bool any = false;  // "*", which counts unless gzip is named
+  while (!accepted.empty()) {
+    std::string_view parameters = next(accepted, ',');
+    const std::string_view coding = next(parameters, ';');
+    const std::string_view weight = next(parameters, ';');
+    const bool wanted = !boost::beast::iequals(weight.substr(0, 2), "q=") ||
+                        weight.find_first_of("123456789", 2) != std::string_view::npos;
+    if (boost::beast::iequals(coding, "gzip")) return wanted;
+    if (coding == "*") any = wanted;
+  }
+  return any;
+}
+
 }  // namespace
 
 Response Front::page(const Request& r) const {
@@ -50,15 +75,18 @@ Response Front::page(const Request& r) const {
   const std::string_view path = r.segments[1].empty() ? "index.html" : std::string_view(r.path).substr(4);
   for (const Asset& asset : assets()) {
     if (asset.path != path) continue;
-    // A cache may have made the tag weak; the bytes are the same.
-    const std::string tag(asset.etag);
-    const bool known = is_among(r.if_none_match, tag) || is_among(r.if_none_match, "W/" + tag);
-    Response response = respond(known ? std::string() : std::string(asset.gzip.begin(), asset.gzip.end()),
+    // Weak, because the tag is the same for both encodings.
+    const std::string tag = "W/" + std::string(asset.etag);
+    const bool known = is_among(r.if_none_match, tag) || is_among(r.if_none_match, asset.etag);
+    const bool zipped = accepts_gzip(r.accept_encoding);
+    const std::span<const unsigned char> bytes = zipped ? asset.gzip : asset.plain;
+    Response response = respond(known ? std::string() : std::string(bytes.begin(), bytes.end()),
                                 std::string(asset.content_type), known ? 304 : 200);
-    response.headers = {{"Content-Encoding", "gzip"},
-                        {"Content-Security-Policy", std::string(kPagePolicy)},
+    response.headers = {{"Content-Security-Policy", std::string(kPagePolicy)},
                         {"ETag", tag},
+                        {"Vary", "Accept-Encoding"},
                         {"Cache-Control", "no-cache"}};
+    if (zipped) response.headers.emplace_back("Content-Encoding", "gzip");
     return response;
   }
   return respond(Problem{kNotFound, "the dashboard has no file of this name"}, r.id);
@@ -95,6 +123,7 @@ Request Front::understand(const RawRequest& raw, const Caller& caller, std::uint
   r.if_match = header(http::field::if_match);
   r.if_none_match = header(http::field::if_none_match);
   r.accept = header(http::field::accept);
+  r.accept_encoding = header(http::field::accept_encoding);
   r.body = raw.body();
   const std::size_t named = raw.count(http::field::host);
   if (named > 1 || (named == 0 && raw.version() >= 11)) r.malformed = "exactly one Host is required";

@@ -41,13 +41,36 @@ TEST(Front, TheDashboardIsThereUnlessItIsNotWanted) {
 TEST(Front, APageThatTheBrowserHasIsNotSentAgain) {
   World w;
   const std::string tag = w.get("/ui/main.js").header("ETag");
-  for (const std::string& has : {tag, "W/" + tag, "\"other\", " + tag, std::string("*")}) {
+  ASSERT_TRUE(tag.starts_with("W/")) << tag;
+  for (const std::string& has : {tag, tag.substr(2), "\"other\", " + tag, std::string("*")}) {
     const Reply reply = w.ask({.path = "/ui/main.js", .headers = {"If-None-Match: " + has}});
     EXPECT_EQ(reply.status, 304) << has;
     EXPECT_EQ(reply.body, "");
     EXPECT_EQ(reply.header("ETag"), tag);
   }
   EXPECT_EQ(w.ask({.path = "/ui/main.js", .headers = {"If-None-Match: \"other\""}}).status, 200);
+}
+
+TEST(Front, ThePageIsCompressedOnlyForClientsThatAcceptIt) {
+  World w;
+  const auto page = [&](const std::string& accepted) {
+    std::vector<std::string> headers;
+    if (!accepted.empty()) headers.push_back("Accept-Encoding: " + accepted);
+    return w.ask({.path = "/ui/", .headers = headers});
+  };
+  for (const char* const zipped :
+       {"gzip", "gzip, deflate, br", "br;q=1.0, GZIP;q=0.5", "*", "identity;q=0, *;q=0.1"}) {
+    const Reply reply = page(zipped);
+    EXPECT_EQ(reply.header("Content-Encoding"), "gzip") << zipped;
+    EXPECT_EQ(reply.header("Vary"), "Accept-Encoding");
+    EXPECT_TRUE(reply.body.starts_with("\x1f\x8b")) << zipped;
+  }
+  for (const char* const plain : {"", "identity", "br", "gzip;q=0", "gzip; q=0.000, *", "*;q=0", "gzipped"}) {
+    const Reply reply = page(plain);
+    EXPECT_EQ(reply.header("Content-Encoding"), "") << plain;
+    EXPECT_EQ(reply.header("Vary"), "Accept-Encoding");
+    EXPECT_TRUE(reply.body.starts_with("<!doctype html>")) << plain << ": " << reply.body.substr(0, 40);
+  }
 }
 
 TEST(Front, ABodyInAnEncodingIsNotTakenForPlainText) {

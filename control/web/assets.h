@@ -2,8 +2,8 @@
 //
 //   for (const Asset& file : assets()) serve("/ui/" + std::string(file.path), file);
 //
-// The page itself is "index.html". All are gzipped: send them with Content-Encoding: gzip. They only refer to each other
-// and to ../v1/, so they work below any path that ends in a slash, under the strictest CSP:
+// The page itself is "index.html". Send `gzip` with Content-Encoding: gzip, `plain` to clients that do not accept that.
+// The files only refer to each other and to ../v1/, so they work below any path that ends in a slash, under the strictest CSP:
 //   default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:
 //
 // Threads, cost: constants.
@@ -17,7 +17,7 @@ namespace bulkhead::control {
 struct Asset {
   std::string_view path;          // "main.js"
   std::string_view content_type;  // "text/javascript; charset=utf-8"
-  std::span<const unsigned char> gzip;
+  std::span<const unsigned char> plain, gzip;
   std::string_view etag;  // quoted, changes with the bytes
 };
 

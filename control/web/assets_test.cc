@@ -34,24 +34,25 @@ TEST(Assets, WeighAtMostSixtyThousandBytesInAll) {
   EXPECT_LE(sum, 60'000U);
 }
 
+// The last four bytes of a gzip file are its length uncompressed.
+std::size_t length_of(const Asset& asset) {
+  const auto end = asset.gzip.last(4);
+  return static_cast<std::size_t>(end[0] | end[1] << 8 | end[2] << 16 | end[3] << 24);
+}
+
 TEST(Assets, AreGzipWithATypeAndATagOfTheirOwn) {
   std::set<std::string_view> tags;
   for (const Asset& asset : assets()) {
     ASSERT_GT(asset.gzip.size(), 20U) << asset.path;
     EXPECT_EQ(asset.gzip[0], 0x1f) << asset.path;
     EXPECT_EQ(asset.gzip[1], 0x8b) << asset.path;
+    EXPECT_EQ(asset.plain.size(), length_of(asset)) << asset.path;
     EXPECT_FALSE(asset.content_type.empty()) << asset.path;
     EXPECT_TRUE(asset.etag.starts_with('"') && asset.etag.ends_with('"')) << asset.etag;
     EXPECT_TRUE(tags.insert(asset.etag).second) << asset.path;
   }
   ASSERT_NE(find("index.html"), nullptr);
   EXPECT_EQ(find("index.html")->content_type, "text/html; charset=utf-8");
-}
-
-// The last four bytes of a gzip file are its length uncompressed.
-std::size_t length_of(const Asset& asset) {
-  const auto end = asset.gzip.last(4);
-  return static_cast<std::size_t>(end[0] | end[1] << 8 | end[2] << 16 | end[3] << 24);
 }
 
 TEST(Assets, AreTheFilesOfTheSourceTreeAndAllOfThem) {

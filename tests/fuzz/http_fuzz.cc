@@ -16,7 +16,7 @@
 // Instead of the page, which the build of control generates.
 std::span<const bulkhead::control::Asset> bulkhead::control::assets() noexcept {
   static constexpr unsigned char bytes[] = {'p', 'a', 'g', 'e'};
-  static constexpr Asset page[] = {{"index.html", "text/html; charset=utf-8", bytes, "\"1\""}};
+  static constexpr Asset page[] = {{"index.html", "text/html; charset=utf-8", bytes, bytes, "\"1\""}};
   return page;
 }
 
