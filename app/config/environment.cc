@@ -21,6 +21,7 @@ constexpr const char* kAbout =
     "List the environment variables for the settings of a file\n"
     "\n"
     "A variable replaces the value of the file; options and bulkhead set replace both.\n"
+    "The output is in the form of env-files (systemd EnvironmentFile=, docker --env-file).\n"
     "\n"
     "Examples:\n"
     "  bulkhead env bulkhead.yaml\n"
@@ -40,8 +41,7 @@ int run(const std::string& path, bool as_json) {
     if (as_json)
       json.open().field("name", v.name).field("value", v.value).field("set", set).close();
     else
-      fmt::print("{}={}{}\n", v.name, v.value == "\"\"" ? "" : v.value,
-                 set ? "  # from the environment" : "");
+      fmt::print("{}{}={}\n", set ? "# from the environment:\n" : "", v.name, v.value);
   }
   if (as_json) cli::say(json.close().close().text());
   return 0;

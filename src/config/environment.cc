@@ -30,35 +30,40 @@ bool can_be_given(config::Kind kind) {
          kind != Kind::section && kind != Kind::map;
 }
 
-using Now = std::map<std::string, std::string, std::less<>>;
-
-std::string says(const Now& now, std::string_view path) {
-  const auto value = now.find(path);
-  return value == now.end() ? "" : value->second;
+// As apply_environment() reads it: a text without the quotes of the file.
+std::string value_of(const config::SettingRow& row, const void* target) {
+  config::Value value = row.access.get(target);
+  return row.kind == config::Kind::text ? std::move(value.text) : config::show(row, value);
 }
 
-// The paths of `section` with what `now` says of them. What is absent can be given to the control plane alone: elsewhere
-// that would switch on a policy with all its defaults.
-void list(std::vector<std::pair<std::string, std::string>>& all, const std::string& path,
-          const config::Section& section, const Now& now) {
-  for (const config::SettingRow* row : config::rows_of(section)) {
-    const std::string at = join({path, ".", row->name});
-    if (row->kind == config::Kind::section && (!row->optional || says(now, at) == "{}"))
-      list(all, at, *row->section, now);
-    if (!can_be_given(row->kind)) continue;
-    all.emplace_back(at, says(now, at));
+using Paths = std::vector<std::pair<std::string, std::string>>;
+
+// The paths of `section` with the values of `target`, which is null for a section that the file does not have. An absent
+// optional section is left out: giving one of its settings would switch on a policy with all its defaults.
+void list(Paths& all, const std::string& path, const config::Section& section, const void* target) {
+  for (const config::Section* s = &section; s; s = s->base) {
+    for (const config::SettingRow& row : s->rows) {
+      const std::string at = join({path, ".", row.name});
+      if (row.kind == config::Kind::section) {
+        const void* const inner = target ? row.access.look(target) : nullptr;
+        if (inner || !row.optional) list(all, at, *row.section, inner);
+      }
+      if (can_be_given(row.kind)) all.emplace_back(at, target ? value_of(row, target) : "");
+    }
+    // Only the type of the pointer is in the way: nothing is changed through it.
+    if (s->base && target) target = s->to_base(const_cast<void*>(target));
   }
 }
 
-std::vector<std::pair<std::string, std::string>> paths_of(const Config& config) {
-  Now now;
-  for (Setting& setting : settings(config)) now.emplace(std::move(setting.path), std::move(setting.value));
-  std::vector<std::pair<std::string, std::string>> all;
+Paths paths_of(const Config& config) {
+  Paths all;
   for (const config::SettingRow* row : config::rows_of(config::root_section())) {
-    if (row->kind == config::Kind::section) list(all, std::string(row->name), *row->section, now);
+    // The sections of the file, such as control, can be added by a variable.
+    if (row->kind == config::Kind::section)
+      list(all, std::string(row->name), *row->section, row->access.look(&config));
     if (row->kind != config::Kind::map || row->name == "types") continue;  // types have been copied by now
-    row->access.each(&config, [&](std::string_view name, const void*) {
-      list(all, join({row->name, ".", name}), *row->section, now);
+    row->access.each(&config, [&](std::string_view name, const void* one) {
+      list(all, join({row->name, ".", name}), *row->section, one);
     });
   }
   return all;
@@ -108,7 +113,11 @@ std::vector<ConfigProblem> apply_environment(Config& config, const std::vector<V
     } else if (auto wrong = config::give_value(config, first->second, v.value); !wrong.empty()) {
       complain(v, std::move(wrong.front().message), std::move(wrong.front().hint));
     } else {
-      config.positions[first->second] = {};  // given, but not by a line of the file
+      // Given, and its sections with it, but not by a line of the file.
+      const std::string& path = first->second;
+      config.positions[path] = {};
+      for (std::size_t dot = path.rfind('.'); dot != path.npos && dot > 0; dot = path.rfind('.', dot - 1))
+        config.positions.try_emplace(path.substr(0, dot));
       given.emplace(first->second, &v);
     }
   }

@@ -118,9 +118,7 @@ TEST(Environment, WhatIsListedCanBeGivenAndChangesNothing) {
   const auto before = settings(c);
   std::vector<Variable> listed = variables_of(c);
   EXPECT_GT(listed.size(), 100U);
-  std::erase_if(listed, [](const Variable& v) { return v.value.empty() || v.value == "\"\""; });
-  for (Variable& v : listed)
-    if (v.value.starts_with('"')) v.value = v.value.substr(1, v.value.size() - 2);
+  std::erase_if(listed, [](const Variable& v) { return v.value.empty(); });
   // Without effect here, which is an error as it is in the file.
   for (const std::string_view end : {"__FLOW_HAND", "__FLOW_SEED", "__GUARANTEED", "__MAX"})
     std::erase_if(listed, [&](const Variable& v) { return v.name.ends_with(end); });
@@ -129,6 +127,26 @@ TEST(Environment, WhatIsListedCanBeGivenAndChangesNothing) {
   const auto after = settings(c);
   ASSERT_EQ(after.size(), before.size());
   for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i].value, before[i].value) << after[i].path;
+}
+
+TEST(Environment, ATextIsListedAsItIsGiven) {
+  Config c = shop();
+  const std::string path = "/run/a \"quoted\" name/" + std::string(70, 'x') + "/admin.sock";
+  c.control = ControlConfig{.audit_file = path};
+  const std::vector<Variable> all = variables_of(c);
+  const auto listed = std::ranges::find(all, "BULKHEAD_CONTROL__AUDIT_FILE", &Variable::name);
+  ASSERT_NE(listed, all.end());
+  EXPECT_EQ(listed->value, path);
+}
+
+// What has no effect is an error, as it is in the file.
+TEST(Environment, ASettingOfASectionGivesTheSection) {
+  EXPECT_EQ(problems({{"BULKHEAD_BULKHEADS__DB__POOL__NICE", "5"}}),
+            "environment: bulkheads.db.pool: has no effect without isolation: threads\n"
+            "  hint: add isolation: threads, or remove it\n");
+  EXPECT_EQ(problems({{"BULKHEAD_BULKHEADS__DB__POOL__NICE", "5"},
+                      {"BULKHEAD_BULKHEADS__DB__ISOLATION", "threads"}}),
+            "");
 }
 
 }  // namespace

@@ -87,8 +87,26 @@ class Environment(unittest.TestCase):
         self.assertIn("BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=1\n", before)
         self.assertIn("BULKHEAD_CONTROL__LISTEN=\n", before)
         after = self.program("env", BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE="7").stdout
-        self.assertIn("BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=7  # from the environment\n", after)
+        self.assertIn("# from the environment:\nBULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=7\n", after)
         self.assertEqual(run("env").returncode, 0)
+
+    def test_what_is_listed_is_an_env_file_that_means_the_same(self):
+        with tempfile.TemporaryDirectory() as directory:
+            file = pathlib.Path(directory, "bulkhead.yaml")
+            file.write_text(self.TEXT + "control: {listen: 127.0.0.1:0, audit_file: '/tmp/a name # with \"quotes\"'}\n", encoding="utf-8")
+            environment = {"BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE": "7"}
+
+            def listed(given):
+                # env -i passes nothing else on, and keeps each NAME=VALUE as it is.
+                done = subprocess.run(["env", "-i", *[f"{k}={v}" for k, v in given.items()], PROGRAM, "env", file],
+                                      capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+                return dict(line.split("=", 1) for line in lines)
+            before = listed(environment)
+            self.assertEqual(before["BULKHEAD_CONTROL__AUDIT_FILE"], '/tmp/a name # with "quotes"')
+            kept = {k: before[k] for k in ("BULKHEAD_CONTROL__AUDIT_FILE", "BULKHEAD_CONTROL__LISTEN", *environment)}
+            self.assertEqual(listed(kept), before)
 
     def test_a_wrong_one_is_an_error_that_names_it(self):
         for name, value, text in (("BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QEUE", "7", "did you mean BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE?"),
