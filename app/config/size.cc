@@ -55,8 +55,9 @@ struct Answer {
   Size size;
   std::uint64_t places = 0;  // those of Little's law, or more to keep the p99
   nanoseconds last_in_line{};
-  bool with_wait = false, with_target = false;
+  bool with_wait = false, with_target = false, no_queue = false;
   Wait wait{};
+  double rejected = 0;  // the share, without a queue
   nanoseconds target{};
   std::uint64_t places_for_target = 0;
   nanoseconds execution_timeout{};
@@ -72,12 +73,14 @@ Answer answer(const Options& o) {
   a.places = a.size.max_concurrent;
   a.with_wait = !o.p99.empty();
   a.with_target = a.with_wait && !o.p99.front().empty();
-  if (a.with_target) {
+  a.no_queue = a.size.max_queue == 0;
+  if (a.with_target && !a.no_queue) {
     a.target = duration_of(o.p99.front());
     a.places_for_target = places_for_p99(a.in.rate, a.in.latency, a.target);
     a.places = std::max(a.places, a.places_for_target);
   }
-  if (a.with_wait) a.wait = wait_of(a.places, a.in.rate, a.in.latency);
+  if (a.with_wait && a.no_queue) a.rejected = erlang_b(a.places, a.size.in_flight);
+  if (a.with_wait && !a.no_queue) a.wait = wait_of(a.places, a.in.rate, a.in.latency);
   a.last_in_line =
       nanoseconds(std::llround(static_cast<double>(a.size.max_queue) *
                                static_cast<double>(a.in.latency.count()) / static_cast<double>(a.places)));
@@ -99,6 +102,11 @@ std::string yaml(const Options& o, const Answer& a) {
 
 void print_wait(const Answer& a) {
   if (!a.with_wait) return;
+  if (a.no_queue) {
+    fmt::print("reject  max_concurrent {}, {} in flight: {} % of the calls are rejected (Erlang B)\n",
+               a.places, number(a.size.in_flight), number(a.rejected * 100));
+    return;
+  }
   if (a.with_target)
     fmt::print(
         "p99     {} concurrent calls keep 99 % of the waits below {} (Erlang C); Little's law gives {}\n",
@@ -138,7 +146,9 @@ void print_json(const Options& o, const Answer& a) {
       .field("max_concurrent", a.places)
       .field("max_queue", a.size.max_queue);
   json.field("last_in_line_ms", ms(a.last_in_line));
-  if (a.with_wait) {
+  if (a.with_wait && a.no_queue) {
+    json.open("erlang_b").field("rejected_share", a.rejected).close();
+  } else if (a.with_wait) {
     json.open("erlang_c").field("waiting_share", a.wait.waits).field("endless", a.wait.endless);
     json.field("mean_wait_ms", ms(a.wait.mean)).field("p99_wait_ms", ms(a.wait.p99));
     if (a.with_target)
@@ -191,7 +201,10 @@ std::function<int()> add_size(CLI::App& app) {
       ->check([](const std::string& text) { return cli::check_number(text, 1, 10); })
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--p99", o->p99, "Also compute the wait (Erlang C); T: keep its p99 below T")
+  command
+      ->add_option("--p99", o->p99,
+                   "Also compute the wait (Erlang C), or without a queue the share of rejected calls (Erlang "
+                   "B); T: keep the p99 of the wait below T")
       ->expected(0, 1)
       ->check([](const std::string& text) { return text.empty() ? "" : check_duration(text, true); })
       ->type_name("[T]");

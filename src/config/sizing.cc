@@ -38,11 +38,13 @@ Size size_for(const SizingInput& in) {
           .max_queue = up(in.rate * seconds(in.tolerated_wait))};
 }
 
-double erlang_c(std::uint64_t places, double load) {
+double erlang_b(std::uint64_t places, double load) {
   double blocking = 1;
   for (std::uint64_t c = 1; c <= places; ++c) blocking = next_blocking(blocking, load, c);
-  return waiting(blocking, places, load);
+  return blocking;
 }
+
+double erlang_c(std::uint64_t places, double load) { return waiting(erlang_b(places, load), places, load); }
 
 Wait wait_of(std::uint64_t places, double rate, nanoseconds latency) {
   const double load = rate * seconds(latency), c = static_cast<double>(places);

@@ -4,8 +4,8 @@
 //   size.max_concurrent;       // 200/s x 50 ms x 1.5 = 15
 //   size.max_queue;            // 100 ms / 5 ms between arrivals = 20
 //
-// Erlang C assumes that calls arrive at random (Poisson), take a random time (exponential) and wait in one line: the
-// usual first guess, too kind if arrivals come in bursts.
+// Erlang B and C assume that calls arrive at random (Poisson), take a random time, and wait in one line (C: exponential
+// times) or are rejected (B): the usual first guess, too low if arrivals come in bursts.
 #pragma once
 
 #include <chrono>
@@ -26,6 +26,10 @@ struct Size {
   std::uint64_t max_queue = 0;
 };
 Size size_for(const SizingInput& input);
+
+// The share of arrivals that are rejected because no call may wait, of `places` under `load` calls in flight on average if
+// all were admitted. Takes as many steps as there are places.
+double erlang_b(std::uint64_t places, double load);
 
 // The share of arrivals that have to wait, of `places` under `load` calls in flight on average; 1 if it is overloaded.
 // Stable for any number of places; takes as many steps.

@@ -30,6 +30,13 @@ TEST(Sizing, ErlangCAgreesWithExactValues) {
   EXPECT_NEAR(erlang_c(100, 90), 0.2169404809063664, 1e-12);
 }
 
+TEST(Sizing, ErlangBAgreesWithExactValues) {
+  EXPECT_NEAR(erlang_b(1, 1), 0.5, 1e-12);
+  EXPECT_NEAR(erlang_b(2, 1), 0.2, 1e-12);
+  EXPECT_NEAR(erlang_b(3, 2), 4.0 / 19, 1e-12);  // 2^3/3! over 1 + 2 + 2 + 4/3
+  EXPECT_EQ(erlang_b(0, 2), 1);
+}
+
 TEST(Sizing, ErlangCIsStableForHundredThousandPlaces) {
   EXPECT_NEAR(erlang_c(100'000, 99'500), 0.070906199355113, 1e-10);
   EXPECT_EQ(erlang_c(100'000, 1), 0);

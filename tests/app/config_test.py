@@ -180,6 +180,16 @@ class Size(unittest.TestCase):
         more = json.loads(run("size", *self.ARGUMENTS, "--p99", "1ms", "--json").stdout)
         self.assertEqual((more["max_concurrent"], more["erlang_c"]["places_for_target"]), (19, 19))
 
+    def test_without_a_queue_calls_are_rejected_instead_of_waiting(self):
+        arguments = [*self.ARGUMENTS[:4], "--tolerated-wait", "0s"]
+        for p99 in ([], ["20ms"]):
+            text = run("size", *arguments, "--p99", *p99).stdout
+            self.assertIn("reject  max_concurrent 15, 10 in flight: 3.65 % of the calls are rejected (Erlang B)\n", text)
+            self.assertNotIn("Erlang C", text)
+            told = json.loads(run("size", *arguments, "--p99", *p99, "--json").stdout)
+            self.assertNotIn("erlang_c", told)
+            self.assertAlmostEqual(told["erlang_b"]["rejected_share"], 0.0365, places=4)
+
     def test_mistakes_are_named(self):
         for arguments, text in ((["--rate", "0"], "--rate"), (["--latency", "50"], "has no unit"), (["--latency", "0s"], "--latency"),
                                 (["--buffer", "0.5"], "--buffer"), (["--rate", "1000000000", "--latency", "1h"], "too many"),
