@@ -32,6 +32,25 @@ TEST(Admin, AnAddressThatIsNoneIsRejectedWithTheFormsThatAre) {
     }
 }
 
+std::string heading(const std::vector<BulkheadRow>& rows, std::size_t columns) {
+  return table({}, rows, columns, rows.size()).front();
+}
+
+TEST(Table, SinceAndTheLastMinuteStayLongerThanRatesAndTheBreakerAlways) {
+  std::vector<BulkheadRow> rows(1);
+  rows[0].name = "analytics";
+  rows[0].has_breaker = true;
+  for (const char* const column : {"STATE", "IN FLIGHT", "SINCE", "REJ 1MIN", "BREAKER"})
+    EXPECT_NE(heading(rows, 80).find(column), std::string::npos) << column << ": " << heading(rows, 80);
+  // A long name is shortened before its breaker, its state or the time since the trouble began disappear.
+  rows[0].name = "recommendations-of-a-third-party";
+  for (const std::size_t columns : {50U, 60U, 80U, 100U, 130U, 200U}) {
+    EXPECT_NE(heading(rows, columns).find("BREAKER"), std::string::npos) << columns;
+    EXPECT_EQ(heading(rows, columns).find("SINCE") != std::string::npos, columns >= 60) << columns;
+    EXPECT_LE(heading(rows, columns).size(), columns);
+  }
+}
+
 TEST(Admin, ANameIsEncodedAsOnePartOfAPath) {
   EXPECT_EQ(encoded("a/b c"), "a%2Fb%20c");
   EXPECT_EQ(encoded("Az09-_.~"), "Az09-_.~");

@@ -154,15 +154,16 @@ struct Column {
   std::string_view name;
   std::size_t width;
   bool left;
-  int dropped;  // when it gets narrow: 1 goes first, 0 never
+  int dropped;            // when it gets narrow: 1 goes first, 0 never
+  std::size_t least = 0;  // not 0: it may be cut to this before a name is cut
 };
-constexpr Column kColumns[] = {{"BULKHEAD", 8, true, 0},  {"STATE", 9, true, 0},
-                               {"", 10, true, 1},         {"IN FLIGHT", 9, false, 0},
-                               {"WAITING", 8, false, 8},  {"CALLS/S", 8, false, 7},
-                               {"REJ/S", 7, false, 9},    {"REJ 1MIN", 8, false, 5},
-                               {"SINCE", 8, true, 4},     {"WAIT P99", 9, false, 3},
-                               {"P50", 8, false, 1},      {"P99", 8, false, 6},
-                               {"BREAKER", 13, true, 10}, {"LAST MINUTE", 15, true, 4},
+constexpr Column kColumns[] = {{"BULKHEAD", 8, true, 0},    {"STATE", 9, true, 0},
+                               {"", 10, true, 1},           {"IN FLIGHT", 9, false, 0},
+                               {"WAITING", 8, false, 7},    {"CALLS/S", 8, false, 6},
+                               {"REJ/S", 7, false, 8},      {"REJ 1MIN", 8, false, 9},
+                               {"SINCE", 8, true, 10},      {"WAIT P99", 9, false, 3},
+                               {"P50", 8, false, 1},        {"P99", 8, false, 5},
+                               {"BREAKER", 13, true, 0, 9}, {"LAST MINUTE", 15, true, 4},
                                {"OVERRIDE", 24, true, 5}};  // the last one gets what is left
 constexpr std::size_t kBreakerColumn = 12, kHistoryColumn = 13, kOverrideColumn = 14;
 constexpr Column kPoolColumns[] = {
@@ -186,10 +187,15 @@ class Layout {
   }
   void drop(std::size_t column) { widths_[column] = 0; }
   void fit() {
-    for (int drop = 1; drop <= 10 && total() > room_; ++drop)
+    for (int drop = 1; drop <= 10 && total() > room_; ++drop) {
+      if (drop == kShorterNames) shorten(kReadableName);
+      if (total() <= room_) break;
       for (std::size_t i = 0; i < widths_.size(); ++i)
         if (columns_[i].dropped == drop) widths_[i] = 0;
-    if (total() > room_) widths_[0] -= std::min(widths_[0] - columns_[0].width, total() - room_);
+    }
+    for (std::size_t i = 1; i < widths_.size(); ++i)
+      if (columns_[i].least > 0) shorten(columns_[i].least, i);
+    shorten(columns_[0].width);
   }
   void widen_last() {
     if (widths_.back() > 0 && total() < room_) widths_.back() += room_ - total();
@@ -212,6 +218,15 @@ class Layout {
   }
 
  private:
+  // From here on a long name gives way before a column does: the columns that are left say what is wrong.
+  static constexpr int kShorterNames = 7;
+  static constexpr std::size_t kReadableName = 16;
+
+  void shorten(std::size_t least, std::size_t column = 0) {
+    std::size_t& width = widths_[column];
+    if (total() <= room_ || width <= least) return;
+    width -= std::min(width - least, total() - room_);
+  }
   std::size_t total() const {
     std::size_t sum = 0;  // each has a space before it, and the last one none behind it
     for (const std::size_t w : widths_) sum += w > 0 ? w + 1 : 0;

@@ -201,10 +201,7 @@ std::function<int()> add_size(CLI::App& app) {
       ->check([](const std::string& text) { return cli::check_number(text, 1, 10); })
       ->type_name("N")
       ->capture_default_str();
-  command
-      ->add_option("--p99", o->p99,
-                   "Also compute the wait (Erlang C), or without a queue the share of rejected calls (Erlang "
-                   "B); T: keep the p99 of the wait below T")
+  command->add_option("--p99", o->p99, "Also compute the wait (Erlang C); T: keep its p99 below T")
       ->expected(0, 1)
       ->check([](const std::string& text) { return text.empty() ? "" : check_duration(text, true); })
       ->type_name("[T]");

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <thread>
 
+#include "app/demo/phases.h"
 #include "app/demo/report.h"
 #include "app/demo/viewer.h"
 
@@ -30,6 +31,32 @@ Results results_of(std::uint64_t served, std::uint64_t ms) {
   }
   results.with.counts[2][1] = count_of(3, 3000);  // the slow one may suffer as it likes
   return results;
+}
+
+TEST(Phases, ASwitchIsFollowedByOneTableOfBeforeAndAfter) {
+  using namespace std::chrono_literals;
+  const TimePoint start{};
+  Phases::Counts counts{};
+  const auto happens = [&](std::uint64_t served, std::uint64_t ms) {
+    for (Count& count : counts) count += count_of(served, ms);
+  };
+  const Phases::Setting calm{}, slow{.slow = true}, open{.slow = true, .bulkheads = false};
+  Phases phases(story_of(24, 1), start, calm, counts);
+  happens(100, 40);
+  EXPECT_EQ(phases.look(start + 60s, calm, counts, {}), "") << "nothing was switched";
+  EXPECT_EQ(phases.look(start + 60s, slow, counts, {}), "") << "too early to compare";
+  happens(30, 900);
+  const std::string table = phases.look(start + 70s, slow, counts, {});
+  EXPECT_THAT(
+      table,
+      HasSubstr("Before: analytics quick, bulkheads on (60s). After: analytics slow, bulkheads on (10s)."));
+  EXPECT_THAT(table, HasSubstr(" checkout       100 %   30.0 %        0 %   70.0 %      42 ms   865 ms\n"));
+  EXPECT_EQ(phases.look(start + 90s, slow, counts, {}), "") << "once";
+
+  // A phase that ends early has its table then. Calls count in the phase in which they ended.
+  EXPECT_EQ(phases.look(start + 100s, open, counts, {}), "");
+  happens(10, 40);
+  EXPECT_THAT(phases.look(start + 104s, calm, counts, {}), HasSubstr("30.0 %   10.0 %"));
 }
 
 TEST(Report, ClaimsIsolationOnlyWhenTheNumbersShowIt) {

@@ -43,7 +43,8 @@ LiveShop::LiveShop(const Story& story, Store& store, Registry& registry)
           BreakerOptions{.window_calls = 100, .minimum_calls = 50, .open_for = std::chrono::seconds(5)};
     }
     if (i == story_.slow_route) r.criticality = Priority::best_effort;
-    routes_[i] = {&spec, registry.add(r)};
+    routes_[i].spec = &spec;
+    routes_[i].bulkhead = registry.add(r);
   }
   for (std::size_t i = 0; i < kRoutes; ++i) customers(routes_[i], story_.seed * kRoutes + i);
 }
@@ -106,10 +107,17 @@ auto LiveShop::ask(Held& held, Ask what, std::stop_token slow) {
 
 Job LiveShop::serve(Route& route, nanoseconds service) {
   Alive alive(jobs_);
+  const TimePoint arrived = steady_clock::now();
+  route.tally.call();
   Result<Call> place = co_await route.bulkhead->co_acquire();
-  if (!place || loop_.hurried()) co_return;
+  if (loop_.hurried()) co_return;
+  if (!place) {
+    route.tally.reject(place.error().reason);
+    co_return;
+  }
   Result<Call> admitted = co_await database_->co_acquire();
   if (!admitted) {
+    route.tally.reject(admitted.error().reason);
     place->finish(Outcome::failure);
     co_return;
   }
@@ -131,6 +139,10 @@ Job LiveShop::serve(Route& route, nanoseconds service) {
     done = said.has_value();
     connection->reset();
   }
+  if (done)
+    route.tally.serve(static_cast<std::uint64_t>((steady_clock::now() - arrived).count()));
+  else
+    route.tally.fail();
   const Outcome verdict = done ? Outcome::success : Outcome::failure;
   admitted->finish(verdict);
   place->finish(verdict);

@@ -18,6 +18,7 @@
 #include "app/demo/event_loop.h"
 #include "app/demo/store.h"
 #include "app/demo/story.h"
+#include "app/demo/tally.h"
 #include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/registry.h"
 
@@ -34,11 +35,14 @@ class LiveShop {
   bool slow() const;
   void set_bulkheads(bool on);
   bool bulkheads() const noexcept { return bulkheads_.load(); }
+  const Story& story() const noexcept { return story_; }
+  Count result(std::size_t route) const noexcept { return routes_[route].tally.read(); }  // since it opened
 
  private:
   struct Route {
     const RouteSpec* spec = nullptr;
-    std::shared_ptr<Bulkhead> bulkhead;
+    std::shared_ptr<Bulkhead> bulkhead{};
+    Tally tally{};
   };
   Job customers(Route& route, std::uint64_t seed);
   Job serve(Route& route, nanoseconds service);

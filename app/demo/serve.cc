@@ -19,6 +19,7 @@
 #include "app/cli/private_directory.h"
 #include "app/cli/terminal.h"
 #include "app/demo/live_shop.h"
+#include "app/demo/phases.h"
 #include "control/http/access.h"
 #include "control/server.h"
 
@@ -137,10 +138,24 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
       o.seconds > 0 ? std::chrono::steady_clock::now() +
                           std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(o.seconds))
                     : no_deadline;
+  const auto setting = [&shop] {
+    return Phases::Setting{.slow = shop.slow(), .bulkheads = shop.bulkheads()};
+  };
+  const auto counts = [&shop] {
+    Phases::Counts now;
+    for (std::size_t i = 0; i < kRoutes; ++i) now[i] = shop.result(i);
+    return now;
+  };
+  const cli::Style style = cli::style_of(STDOUT_FILENO);
+  Phases phases(shop.story(), std::chrono::steady_clock::now(), setting(), counts());
   while (cli::CatchSignals::caught() == 0 && std::chrono::steady_clock::now() < until) {
     const char key = keys.any() ? cli::FullScreen::wait_for_key(std::chrono::milliseconds(200))
                                 : (::usleep(100'000), '\0');
     lines.flush();
+    if (!o.json) {  // whoever has switched: a key, the page or the command line
+      fmt::print("{}", phases.look(std::chrono::steady_clock::now(), setting(), counts(), style));
+      std::fflush(stdout);
+    }
     if (key == 'q') break;
     if (key == 's') shop.set_slow(!shop.slow());
     if (key == 'b') shop.set_bulkheads(!shop.bulkheads());

@@ -72,7 +72,8 @@ void Report::ready(const Ready& r) {
                          {"unix_socket", or_null(r.unix_socket)},
                          {"gateway", std::move(listeners)}});
   }
-  fmt::print("bulkhead run: {} bulkheads of {}, control plane at {}\n", r.bulkheads, r.file,
+  fmt::print("bulkhead run: {} bulkhead{} of {}, control plane at {}\n", r.bulkheads,
+             r.bulkheads == 1 ? "" : "s", r.file,
              r.url + (r.url.empty() || r.unix_socket.empty() ? "" : " and ") + r.unix_socket);
   if (r.listeners.empty())
     fmt::print(
