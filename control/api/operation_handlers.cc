@@ -194,7 +194,7 @@ Response put_switch(Core& core, const Request& r) {
   const bool before = found->is_on(), dry = dry_run(r);
   if (!dry && before != *body.on) {
     found->set(*body.on);
-    JournalEntry entry = audit_entry(r, "switch", "");
+    JournalEntry entry = audit_entry(r, "switch", found->name);
     entry.text = found->title + (*body.on ? ": on" : ": off");
     entry.reason = body.reason;
     entry.before = before;

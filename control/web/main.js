@@ -48,7 +48,7 @@ const tiles = makeTiles($('tiles'), (column) => {
   $('table-panel').scrollIntoView();
 });
 const heat = makeHeatmap($('heat'), openDetail, lookCloser);
-const table = makeTable($('table'), openDetail, fillMenu, () => historyOf(RANGES[page.range][0]));
+const table = makeTable($('table'), openDetail, fillMenu, () => historyOf(1));
 const detail = makeDetail($('detail'), historyOf, fetchHistory, act, () => {
   page.pinned = null;
   render();
@@ -65,7 +65,7 @@ function frame(doc) {
   page.frameAt = performance.now();
   page.clockAhead = Date.now() / 1000 - view.time;
   page.log = [...new Map([...page.log, ...view.events].map((e) => [e.id, e])).values()].sort((a, b) => b.id - a.id).slice(0, LOG);
-  historyOf(RANGES[page.range][0]);
+  for (const step of [1, RANGES[page.range][0]]) historyOf(step); // the rows of the table show seconds, whatever the range
   for (const history of Object.values(histories)) history.push(view);
   tiles.push(view.bulkheads);
   page.latest = view;
@@ -125,9 +125,11 @@ function verdict(said) {
   if (!said) return;
   setAttr($('verdict'), 'data-tone', { ok: 'ok', note: 'info', warning: 'warn', critical: 'bad' }[said.severity]);
   const [worst] = said.findings, known = worst && named(worst.subject);
-  const [text, next] = said.sentence.split(' Next: ');
+  // From the end: a reason that somebody typed may contain the same words.
+  const at = worst ? said.sentence.lastIndexOf(` Next: ${worst.next}`) : -1;
+  const [text, more] = at < 0 ? [said.sentence] : [said.sentence.slice(0, at), said.sentence.slice(at + ` Next: ${worst.next}`.length)];
   put($('verdict'), h('strong', { class: 'mark', 'aria-hidden': 'true' }, { ok: '✓', note: 'i', warning: '!', critical: '✕' }[said.severity]),
-    h('span.grow', text, next && [' Next: ', h('code', worst.next), next.slice(worst.next.length)]),
+    h('span.grow', text, at >= 0 && [' Next: ', h('code', worst.next), more]),
     known && h('button', { onclick: () => openDetail(worst.subject) }, 'Open'));
 }
 
@@ -155,7 +157,7 @@ async function fetchHistory(step, name = '') { // of one bulkhead: with percenti
 }
 
 async function loadHistory() {
-  const doc = await fetchHistory(RANGES[page.range][0]);
+  const [step] = RANGES[page.range], [doc] = await Promise.all([fetchHistory(step), step > 1 && fetchHistory(1)]);
   if (doc?.minute && !page.minuteLoaded) {
     page.minuteLoaded = true;
     tiles.load(doc.minute);

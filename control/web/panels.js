@@ -69,7 +69,7 @@ const auditItem = (e) => item(e, e.result !== 'ok' && 'bad', verb(e.action), e.t
 // "PUT /v1/overrides/NAME" is exact and long: the list says the first word of the path.
 function verb(action) {
   const [, method, what] = /^([A-Z]+) \/v1\/([a-z]+)/.exec(action) ?? [];
-  return what ? `${method === 'DELETE' ? 'end ' : ''}${what.replace(/s$/, '')}` : words(action);
+  return what ? `${method === 'DELETE' ? 'end ' : ''}${what.replace(/(?<=ch)es$|s$/, '')}` : words(action);
 }
 const value = (x) => (x && typeof x === 'object' ? Object.entries(x).map(([k, v]) => `${words(k)} ${v ?? '–'}`).join(', ') : x) ?? '–';
 

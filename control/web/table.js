@@ -1,12 +1,12 @@
 // One row per bulkhead. Rows keep their place while the pointer or the focus is in the table: if they moved, operators could
 // drain the wrong bulkhead.
 import { $, h, put, setAttr, svg, track } from './dom.js';
-import { count, dots, duration, latency, percent, plural, rate, words } from './format.js';
+import { clock, count, dots, duration, latency, percent, plural, rate, words } from './format.js';
 import { describeOverride } from './effects.js';
 import { of, TONE } from './panels.js';
 import { usage } from './wire.js';
 
-const SPARK = 60, SPARK_ROWS = 40; // seconds; further rows have none, so that a frame stays little work
+const SPARK = 60, NEAR = 10; // seconds; rows beyond the edge of the window. Further rows get no line, so that a frame stays little work
 
 const HEALTH = ['ok', 'warn', 'bad'];
 const CRITICALITY = ['best_effort', 'normal', 'critical'];
@@ -71,10 +71,23 @@ export function makeTable(root, onOpen, onMenu, historyOf) {
       shown.sort((a, b) => (place.get(a.name) ?? 1e9) - (place.get(b.name) ?? 1e9));
     }
     names = shown.map((b) => b.name);
-    put(body, shown.map((b, i) => row(b, i < SPARK_ROWS)));
+    const [first, last] = inSight();
+    put(body, shown.map((b, i) => row(b, first <= i && i <= last)));
     put($('table-count'), `${shown.length < all.length ? `${shown.length} of ` : ''}${plural(all.length, 'bulkhead')}`);
     $('no-match').hidden = shown.length > 0 || !all.length;
   }
+
+  // The places of the first and the last row that can be seen, nearly: rows differ a little in height.
+  function inSight() {
+    const { top, height } = body.getBoundingClientRect(), each = height / Math.max(1, body.rows.length) || 40;
+    return [Math.floor(-top / each) - NEAR, Math.ceil((innerHeight - top) / each) + NEAR];
+  }
+  let drawing = false;
+  addEventListener('scroll', () => {
+    if (drawing) return;
+    drawing = true;
+    requestAnimationFrame(() => { drawing = false; update(model); });
+  }, { passive: true });
 
   function row(b, sparks) {
     const { now, selected } = model, size = Math.max(b.max_concurrent, b.in_flight), since = b.breaker?.since, changes = b.overrides.filter((o) => o.field !== 'drain');
@@ -91,7 +104,10 @@ export function makeTable(root, onOpen, onMenu, historyOf) {
         h('span', { class: !b.waiting && 'sub' }, b.max_queue ? `${count(b.waiting)}/${count(b.max_queue)}` : 'none'))),
       h('td.num.c-wait', latency(b.wait[2])), h('td.num.c-service', `${latency(b.service[0])} / ${latency(b.service[2])}`), h('td.num.c-rate', rate(b.rate)),
       h('td.num.c-rejected', h('span', { class: !b.share && 'sub', 'data-tone': b.share > 0 && (b.health === 'bad' ? 'bad' : 'warn') }, percent(b.share)),
-        h('span.reason', { title: b.reasons.map(([reason, n]) => `${words(reason)} ${rate(n)}/s`).join(', ') }, words(b.reasons[0]?.[0]))),
+        h('span.reason', { title: b.reasons.map(([reason, n]) => `${words(reason)} ${rate(n)}/s`).join(', ') }, words(b.reasons[0]?.[0])),
+        // For how long, and whether it is over: what the rate of the last seconds does not say.
+        b.health !== 'ok' && (b.since || b.last_minute?.rejected > 0) && h('span.reason.minute', dots(b.since && `since ${clock(b.since)}`,
+          b.last_minute && `${percent(b.last_minute.calls ? Math.min(1, b.last_minute.rejected / b.last_minute.calls) : 0)} in ${duration(b.last_minute.seconds)}`))),
       h('td.c-breaker', b.breaker ? h('span.pill', { 'data-tone': b.enabled && TONE[b.circuit], title: since && `${words(b.circuit)} for ${duration(now - since)} (${words(b.breaker.reason)})` }, h('i'),
         h('span', words(b.circuit), open ? `, probe in ${duration(open - now)}` : b.circuit !== 'closed' && since && ` ${duration(now - since)}`)) : h('span.sub', '–')),
       h('td.c-override', h('div.chips', [b.draining && `draining: ${b.in_flight} left`, ...changes.map((o) => describeOverride(o, now))].map((text) =>

@@ -222,6 +222,10 @@ test('a switch of the program can be thrown', async () => {
   await page.locator('#groups').getByText(/analytics borrows \d+ from (checkout|search)/).first().waitFor();
   await page.getByRole('button', { name: 'Slow analytics: on' }).click();
   await page.getByRole('button', { name: 'Slow analytics: off' }).waitFor();
+  await page.locator('#events-kind').getByText('Audit').click();
+  await page.locator('#events li', { hasText: /switch\s*slow false → true/ }).first().waitFor();
+  // The row says since when, and how bad the last minute was.
+  assert.match(await row(page, 'analytics').locator('.minute').innerText(), /^since \d\d:\d\d:\d\d · [\d.]+% in (\d+s|1m)$/);
   await closes(page);
 });
 
@@ -293,6 +297,7 @@ test('a lost connection is shown, numbers are frozen, and it recovers by itself'
   assert.equal(await page.locator('body').getAttribute('data-frozen'), '');
   for (const id of ['main', 'verdict']) assert.match(await page.locator(`#${id}`).evaluate((e) => getComputedStyle(e).filter), /grayscale/, `${id} does not look live`);
   await eventually(async () => (await page.locator('#age').getAttribute('data-level')) === 'bad', { what: 'a red age' });
+  await assertAccessible(page, 'disconnected');
   await own.start();
   await page.locator('#veil').waitFor({ state: 'hidden' });
   await live(page);
@@ -325,6 +330,7 @@ test('a server that shows nothing to strangers asks for a token, and a wrong one
   await page.locator('#dialog').getByLabel('Token').fill('wrong');
   await page.keyboard.press('Enter');
   await page.locator('#dialog').getByText('The server does not accept the token: unknown token.').waitFor();
+  await assertAccessible(page, 'sign-in');
   await page.locator('#dialog').getByLabel('Token').fill(TOKEN);
   await page.keyboard.press('Enter');
   await live(page);
@@ -340,6 +346,7 @@ test('a token that is not accepted leaves the page readable, and says so', async
   assert.equal(await page.locator('#dialog').evaluate((e) => e.open), false);
   assert.equal(await page.locator('#role').innerText(), 'Sign in');
   await row(page, 'auth').waitFor();
+  await assertAccessible(page, 'rejected token');
   page.complaints = page.complaints.filter((c) => !/status of 401/.test(c));
   await closes(page);
 });
@@ -348,13 +355,40 @@ test('the verdict leads the page, and opens what it is about', async () => {
   const own = await Process.run(BULKHEAD, FEW).start();
   const page = await open(browser, own.url);
   await page.locator('#verdict').getByText('Idle: no calls in the last 10 s; 2 bulkheads ready.').waitFor();
-  assert.equal((await own.api('drains/db', { method: 'PUT', token: TOKEN, body: { ttl: 300, reason: 'upgrade' } })).status, 200);
-  await page.locator('#verdict').getByText(/^db is drained by \w+ \(upgrade\), ends in \d+ (s|min)/).waitFor();
+  assert.equal((await own.api('drains/db', { method: 'PUT', token: TOKEN, body: { ttl: 300, reason: 'upgrade. Next: mail' } })).status, 200); // words of the sentence itself
+  await page.locator('#verdict').getByText(/^db is drained by \w+ \(upgrade\. Next: mail\), ends in \d+ (s|min)/).waitFor();
   assert.equal(await page.locator('#verdict code').innerText(), 'bulkhead drain db --resume');
   await assertAccessible(page, 'verdict');
   await page.locator('#verdict').getByRole('button').click();
   await page.locator('#detail h2').getByText('db').waitFor();
   await page.locator('#detail').getByText(/settings as by default/).waitFor();
+  await closes(page);
+  await own.dispose();
+});
+
+test('the sentence of each trouble is on the page, with its command', async () => {
+  const own = await new Process(SHOP, []).withToken().start(), page = await open(browser, own.url);
+  await live(page);
+  const put = (path, body) => own.api(path, { method: 'PUT', token: TOKEN, body }), end = (path) => own.api(path, { method: 'DELETE', token: TOKEN });
+  for (const [name, begins, ends, symptom, sentence, command] of [
+    ['email', () => put('drains/email', { ttl: 600, reason: 'test' }), () => end('drains/email'), 'drained', /email is drained by ann \(test\)/, 'bulkhead drain email --resume'],
+    ['payments', () => put('breakers/payments', { mode: 'forced_open', ttl: 600, reason: 'test' }), () => put('breakers/payments', { mode: 'automatic', reason: 'test' }), 'breaker-open',
+      /payments rejects \d+ % \(breaker_open\) since \d\d:\d\d:\d\d UTC/, 'bulkhead status payments'],
+    ['analytics', () => put('switches/slow', { on: true }), () => put('switches/slow', { on: false }), null, /analytics rejects \d+ % \((queue_limit|timeout)\) since \d\d:\d\d:\d\d UTC/, null],
+  ]) {
+    assert.equal((await begins()).status, 200, name);
+    // Another trouble may lead, if it is worse: then the sentence names this one among the others. What leads has its command.
+    await eventually(async () => {
+      const { verdict } = await (await own.api('status')).json(), worst = verdict.findings[0];
+      if (!worst || worst.subject !== name || (symptom && worst.symptom !== symptom)) return false;
+      const [shown, code] = await page.evaluate(() => [document.querySelector('#verdict .grow').innerText, document.querySelector('#verdict code')?.innerText]);
+      return sentence.test(shown) && code === (command ?? worst.next) && shown.endsWith(`runbook#${worst.symptom}`);
+    }, { what: `the verdict of ${name}` });
+    await page.locator('#verdict').getByRole('button').click();
+    await page.locator('#detail h2').getByText(name).waitFor();
+    await page.keyboard.press('Escape');
+    assert.ok((await ends()).status < 300, name);
+  }
   await closes(page);
   await own.dispose();
 });
@@ -376,6 +410,15 @@ test('two hundred bulkheads, one whose name is too long for any column, and a re
   await page.locator('#events').getByText(markup).waitFor();
   assert.equal(await page.locator('#main img').count(), 0);
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), true, 'no sideways scrolling');
+  // Rows in sight have the line of their last minute, whatever the range; others cost nothing.
+  await page.locator('#range').getByText('1h').click();
+  const points = (name) => row(page, name).locator('.row-spark polyline').evaluateAll((all) => all[0]?.getAttribute('points').split(' ').length ?? 0);
+  await eventually(async () => (await points('service-003')) >= 3, { what: 'a point per second' });
+  const lines = await page.locator('.row-spark').count();
+  assert.ok(lines < 100, `${lines} lines for 200 rows`);
+  assert.equal(await points('service-199'), 0);
+  await row(page, 'service-199').scrollIntoViewIfNeeded();
+  await eventually(async () => (await points('service-199')) >= 3, { what: 'the line of a row that came into sight' });
   await page.locator('#filter').fill('service-19');
   await page.locator('#table-count').getByText('10 of 200 bulkheads').waitFor();
   await page.locator('#filter').fill('nothing like that');
@@ -499,6 +542,7 @@ test('pause holds the picture and nothing else', async () => {
   assert.equal(await page.locator('#age').getAttribute('data-level'), 'warn', 'it does not look live');
   assert.match(await page.locator('#age-text').innerText(), /^paused, \d\d:\d\d:\d\d$/);
   assert.equal(await page.locator('#meta').innerText(), frozen);
+  await assertAccessible(page, 'paused');
   await page.locator('.banner').getByRole('button').click();
   await page.waitForFunction((text) => document.getElementById('meta').textContent !== text, frozen);
   await closes(page);
@@ -622,6 +666,16 @@ test('the demo: its printed address opens an operator\'s page that shows and cha
     const { verdict } = await (await demo.api('status')).json();
     return verdict.findings.length > 0 && plain(await page.locator('#verdict .grow').innerText()) === plain(verdict.sentence);
   }, { what: 'the verdict of the interface' });
+  // Without bulkheads the queries of analytics fill the database, and everybody is rejected there: the page shows it in red.
+  await page.getByRole('button', { name: 'Bulkheads: on' }).click();
+  await page.getByRole('button', { name: 'Bulkheads: off' }).waitFor();
+  await page.locator('#verdict[data-tone="bad"]').getByText(/^database rejects/).waitFor();
+  await page.locator('#table tr[data-name="database"][data-health="bad"] .c-rejected [data-tone="bad"]').waitFor();
+  const tile = page.locator('#tiles > *', { hasText: /critical/i }).first();
+  await eventually(async () => /[1-9]/.test((await tile.innerText()).match(/([\d.]+)\s*%/)?.[1] ?? '') && (await tile.evaluate((e) => !!(e.closest('[data-tone="bad"]') ?? e.querySelector('[data-tone="bad"]')))),
+    { what: 'a red tile' });
+  await page.getByRole('button', { name: 'Bulkheads: off' }).click();
+  await page.getByRole('button', { name: 'Bulkheads: on' }).waitFor();
   await (await openMenu(page, 'analytics')).getByText('Drain…').click();
   await page.locator('#dialog').getByLabel('Reason').fill('too slow');
   await page.locator('#dialog button[type=submit]').click();
