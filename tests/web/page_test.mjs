@@ -367,30 +367,30 @@ test('the verdict leads the page, and opens what it is about', async () => {
 });
 
 test('the sentence of each trouble is on the page, with its command', async () => {
-  const own = await new Process(SHOP, []).withToken().start(), page = await open(browser, own.url);
+  const demo = await new Process(BULKHEAD, ['demo', '--serve', '--listen', '127.0.0.1:0']).start(), page = await open(browser, demo.url, { token: demo.token });
   await live(page);
-  const put = (path, body) => own.api(path, { method: 'PUT', token: TOKEN, body }), end = (path) => own.api(path, { method: 'DELETE', token: TOKEN });
-  for (const [name, begins, ends, symptom, sentence, command] of [
-    ['email', () => put('drains/email', { ttl: 600, reason: 'test' }), () => end('drains/email'), 'drained', /email is drained by ann \(test\)/, 'bulkhead drain email --resume'],
-    ['payments', () => put('breakers/payments', { mode: 'forced_open', ttl: 600, reason: 'test' }), () => put('breakers/payments', { mode: 'automatic', reason: 'test' }), 'breaker-open',
-      /payments rejects \d+ % \(breaker_open\) since \d\d:\d\d:\d\d UTC/, 'bulkhead status payments'],
-    ['analytics', () => put('switches/slow', { on: true }), () => put('switches/slow', { on: false }), null, /analytics rejects \d+ % \((queue_limit|timeout)\) since \d\d:\d\d:\d\d UTC/, null],
+  const call = (method, path, body) => demo.api(path, { method, token: demo.token, body: body && { reason: 'test', ...body } });
+  const slow = (on) => call('PUT', 'switches/slow-analytics', { on });
+  await eventually(async () => (await demo.bulkhead('checkout')).last_minute.seconds > 12, { what: 'a usual time of a call' });
+  for (const [symptom, name, sentence, begin, end] of [
+    ['drained', 'admin', /^admin is drained by demo \(test\), ends in \d+ (s|min)/, () => call('PUT', 'drains/admin', { ttl: 600 }), () => call('DELETE', 'drains/admin')],
+    ['breaker-open', 'checkout', /^checkout\b.*(forced open by demo|rejects \d+ %)/, () => call('PUT', 'breakers/checkout', { state: 'open', ttl: 600 }), () => call('DELETE', 'breakers/checkout')],
+    ['too-small', 'browse', /^browse rejects \d+ % \((queue_limit|timeout)\) since \d\d:\d\d:\d\d UTC/, () => call('PUT', 'overrides/browse', { max_concurrent: 1, max_queue: 2, ttl: 600 }), () => call('DELETE', 'overrides/browse')],
+    ['slow-dependency', 'analytics', /^analytics rejects \d+ % \((queue_limit|timeout)\) since \d\d:\d\d:\d\d UTC/, () => slow(true), () => slow(false)],
   ]) {
-    assert.equal((await begins()).status, 200, name);
-    // Another trouble may lead, if it is worse: then the sentence names this one among the others. What leads has its command.
+    assert.ok((await begin()).ok, symptom);
+    let shown;
     await eventually(async () => {
-      const { verdict } = await (await own.api('status')).json(), worst = verdict.findings[0];
-      if (!worst || worst.subject !== name || (symptom && worst.symptom !== symptom)) return false;
-      const [shown, code] = await page.evaluate(() => [document.querySelector('#verdict .grow').innerText, document.querySelector('#verdict code')?.innerText]);
-      return sentence.test(shown) && code === (command ?? worst.next) && shown.endsWith(`runbook#${worst.symptom}`);
-    }, { what: `the verdict of ${name}` });
-    await page.locator('#verdict').getByRole('button').click();
-    await page.locator('#detail h2').getByText(name).waitFor();
-    await page.keyboard.press('Escape');
-    assert.ok((await ends()).status < 300, name);
+      const { verdict: { findings: [worst] } } = await (await demo.api('status')).json();
+      if (worst?.symptom !== symptom || worst.subject !== name) return false;
+      const [tone, text, command] = shown = await page.evaluate(() => [document.getElementById('verdict').dataset.tone,
+        document.querySelector('#verdict .grow').textContent, document.querySelector('#verdict code')?.textContent]);
+      return tone !== 'ok' && sentence.test(text) && command === worst.next && text.endsWith(`Next: ${worst.next}, or runbook#${symptom}`);
+    }, { what: `the sentence of ${symptom}` }).catch((error) => assert.fail(`${error.message}: ${shown}`));
+    assert.ok((await end()).ok, symptom);
   }
   await closes(page);
-  await own.dispose();
+  await demo.dispose();
 });
 
 test('two hundred bulkheads, one whose name is too long for any column, and a reason that is markup', async () => {
