@@ -25,7 +25,7 @@ export function panels(view) {
   panel('pools', view.pools, (pools) => h('table', grid('Connection pools', ['Pool', 'In use', 'Idle', 'Waiting', 'Wait p99', 'Oldest use', 'Failures'],
     pools.map((p) => [h('div.name', h('strong', p.name), h('small', p.kind)),
       h('div.meter', track(p.used >= p.max ? 'bad' : p.used >= 0.9 * p.max && 'warn', ['a', p.used / p.max]), h('span', `${count(p.used)}/${count(p.max)}${p.connecting ? ` (${p.connecting} connecting)` : ''}`)),
-      count(p.idle), count(p.waiting), latency(p.wait_p99), duration(p.oldest_use),
+      count(p.idle), [count(p.waiting), p.bulkhead_waiting > 0 && h('small', ` + ${count(p.bulkhead_waiting)} at ${p.bulkhead}`)], latency(p.wait_p99), duration(p.oldest_use),
       h('span', { 'data-tone': p.failing && 'bad', title: p.failing }, count(p.timeouts + p.open_failures))]), 2)));
 
   panel('tenants', view.tenants, (all) => all.map((t) => group(t.name, `${count(t.live)} of ${count(t.max)} live`,

@@ -671,6 +671,11 @@ test('the demo: its printed address opens an operator\'s page that shows and cha
   await page.getByRole('button', { name: 'Bulkheads: off' }).waitFor();
   await page.locator('#verdict[data-tone="bad"]').getByText(/^database rejects/).waitFor();
   await page.locator('#table tr[data-name="database"][data-health="bad"] .c-rejected [data-tone="bad"]').waitFor();
+  // Calls wait at the bulkhead around the pool, not in the pool: the panel shows both.
+  await eventually(async () => {
+    const [pool] = (await (await demo.api('snapshot')).json()).pools, cell = await page.locator('#pools tbody tr > *').nth(3).innerText();
+    return (pool.bulkhead_waiting > 0 ? /^\d+\s*\+ [\d.k]+ at database$/ : /^\d+$/).test(cell.trim());
+  }, { what: 'the waiting calls of the pool' });
   const tile = page.locator('#tiles > *', { hasText: /critical/i }).first();
   await eventually(async () => /[1-9]/.test((await tile.innerText()).match(/([\d.]+)\s*%/)?.[1] ?? '') && (await tile.evaluate((e) => !!(e.closest('[data-tone="bad"]') ?? e.querySelector('[data-tone="bad"]')))),
     { what: 'a red tile' });

@@ -30,6 +30,7 @@ await wait(14_000);
 
 await shot(page, 'dark');
 await shot(light, 'light');
+await narrow.locator('#table-panel').evaluate((e) => e.scrollIntoView()); // latency, calls/s and waiting are in its rows
 await shot(narrow, 'narrow');
 await row(page, 'fraud-check').locator('.name button').click();
 await page.locator('#detail').getByText('max_concurrent').first().waitFor();
