@@ -66,17 +66,23 @@ struct KneeOptions {
   std::chrono::nanoseconds max_window = std::chrono::seconds(10);
   // The longest time between two tests at half the limit in steady operation.
   std::chrono::nanoseconds max_quiet = std::chrono::seconds(64);
+
+  friend bool operator==(const KneeOptions&, const KneeOptions&) = default;
 };
 
 struct AimdOptions {
   double backoff = 0.9;  // 0.5 to below 1
   std::chrono::nanoseconds timeout = std::chrono::seconds(5);
+
+  friend bool operator==(const AimdOptions&, const AimdOptions&) = default;
 };
 
 struct VegasOptions {
   double smoothing = 1;  // above 0 to 1
   std::uint32_t probe_multiplier = 30;
   std::uint32_t seed = 1;  // of the jitter between probes
+
+  friend bool operator==(const VegasOptions&, const VegasOptions&) = default;
 };
 
 struct Gradient2Options {
@@ -84,6 +90,8 @@ struct Gradient2Options {
   double rtt_tolerance = 1.5;  // at least 1
   std::uint32_t queue_size = 4;
   std::uint32_t long_window = 600;
+
+  friend bool operator==(const Gradient2Options&, const Gradient2Options&) = default;
 };
 
 struct LimiterOptions {
@@ -97,6 +105,8 @@ struct LimiterOptions {
   AimdOptions aimd{};
   VegasOptions vegas{};
   Gradient2Options gradient2{};
+
+  friend bool operator==(const LimiterOptions&, const LimiterOptions&) = default;
 };
 
 enum class LimitVerdict : std::uint8_t {
@@ -173,7 +183,7 @@ class AdaptiveLimiter {
   void completed(const LimiterCall& call, TimePoint now, Outcome outcome) noexcept;
 
   // Applies immediately: the limit is moved within the new floor and ceiling; another algorithm, or other settings of it,
-  // start there without history. std::invalid_argument: nothing has changed.
+  // start there without history. The options in force change nothing. std::invalid_argument: nothing has changed.
   void update(const LimiterOptions& options);
   void hold(bool on);  // true: keeps the settled limit and stops learning
   void reset();        // discards what was learnt and starts from the initial limit

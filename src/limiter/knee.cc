@@ -104,7 +104,11 @@ class Knee final : public Algorithm {
     rest();
   }
   void rest() noexcept override {
-    reset_cruise();
+    // A limiter that has not measured its first limit yet still needs the climb that follows: cruising gets nowhere soon.
+    if (mode_ == Mode::start)
+      settling_ = true;
+    else
+      reset_cruise();
     put(whole(ideal_));
   }
   void align(nanoseconds offset) noexcept override { offset_ = offset; }

@@ -287,8 +287,17 @@ void AdaptiveLimiter::update(const LimiterOptions& options) {
   check(s.gate.name(), options);
   {
     const detail::MutexLock lock(s.mutex);
-    const std::uint32_t settled = std::clamp(s.algorithm->settled(), options.floor, options.ceiling);
-    s.algorithm = limiter::make_algorithm(options, settled);
+    if (options == s.options) return;  // a reload repeats the settings of every bulkhead
+    LimiterOptions old_bounds = options;
+    old_bounds.floor = s.options.floor;
+    old_bounds.ceiling = s.options.ceiling;
+    old_bounds.initial = s.options.initial;
+    if (old_bounds == s.options) {
+      s.algorithm->set_bounds({options.floor, options.ceiling});
+    } else {
+      const std::uint32_t settled = std::clamp(s.algorithm->settled(), options.floor, options.ceiling);
+      s.algorithm = limiter::make_algorithm(options, settled);
+    }
     s.options = options;
     s.initial = std::clamp(options.initial ? options.initial : s.initial, options.floor, options.ceiling);
     s.oldest = s.algorithm->same_limit_only() ? s.epoch.load() : 0;
@@ -301,6 +310,7 @@ void AdaptiveLimiter::hold(bool on) {
   State& s = *state_;
   {
     const detail::MutexLock lock(s.mutex);
+    if (s.held == on) return;
     s.held = on;
     s.algorithm->rest();
     s.set(on ? LimitVerdict::held : LimitVerdict::set);
