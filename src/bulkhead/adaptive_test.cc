@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "bulkhead/bulkhead.h"
@@ -113,6 +114,31 @@ TEST(BulkheadAdaptive, ARepeatedUpdateChangesNothing) {
   }
   EXPECT_GE(world.settled(), 160u) << world.db.snapshot().adaptive->why.text();
 }
+
+// A limit far above what the patience of the callers allows: the dependency works for callers that have gone. What the
+// bulkhead learns about them depends on who ended the call.
+class BulkheadAdaptiveImpatience : public testing::TestWithParam<Outcome> {};
+
+TEST_P(BulkheadAdaptiveImpatience, AFallOfTheCapacityDoesNotEndAllSuccesses) {
+  World world({.slots = 50, .patience = 200ms, .given_up = GetParam()}, adaptive());
+  EXPECT_GT(world.goodput(30s), 1000);
+  world.o.slots = 5;  // calls would wait 400 ms
+  world.run(15s);
+  EXPECT_GE(world.goodput(15s), 0.85 * 5 / 0.040) << world.db.snapshot().adaptive->why.text();
+  world.o.slots = 50;
+  world.run(30s);
+  EXPECT_GE(world.goodput(5s), 0.85 * 50 / 0.040) << world.db.snapshot().adaptive->why.text();
+}
+
+TEST_P(BulkheadAdaptiveImpatience, ALimitThatIsFarTooHighComesDown) {
+  World world({.slots = 20, .patience = 200ms, .given_up = GetParam()}, adaptive(400));
+  world.run(30s);
+  EXPECT_GE(world.goodput(15s), 0.85 * 20 / 0.040) << world.db.snapshot().adaptive->why.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(As, BulkheadAdaptiveImpatience,
+                         testing::Values(Outcome::timeout, Outcome::failure, Outcome::ignored),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
 
 }  // namespace
 }  // namespace bulkhead

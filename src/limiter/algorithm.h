@@ -29,6 +29,7 @@ struct Window {
   double in_flight = 0;      // mean at admission, of all calls
   std::uint32_t max_in_flight = 0;
   std::uint64_t rejected = 0;  // rejected by the gate because it was full
+  std::uint64_t given_up = 0;  // by their callers, too early to say anything; no samples
 
   std::uint64_t samples() const { return succeeded + failed + timed_out; }
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
@@ -42,6 +43,9 @@ struct Window {
 struct WindowPlan {
   std::uint64_t samples = 10;
   nanoseconds min_time = std::chrono::seconds(1), max_time = std::chrono::seconds(1);
+  bool any_end = false;  // calls that were given up early end the window, too
+  // Calls that fail or are given up after more than this count as timed out: see Sampler::peek().
+  nanoseconds slow = nanoseconds::max();
 };
 
 class Algorithm {

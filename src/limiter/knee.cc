@@ -36,7 +36,10 @@ class Knee final : public Algorithm {
 
   LimitDecision decide(const Window& window) noexcept override {
     if (window.round_trip > 0) round_trip_ = window.round_trip;
-    if (window.succeeded > 0) timeouts_in_a_row_ = 0;
+    if (window.succeeded > 0) {
+      timeouts_in_a_row_ = 0;
+      shortest_ = shortest_ > 0 ? std::min(shortest_, window.round_trip) : window.round_trip;
+    }
     if (window.succeeded == 0 && window.timed_out > 0) {
       timeouts_in_a_row_ += window.timed_out;
       if (timeouts_in_a_row_ >= kLeastTimeouts || mode_ == Mode::outage) return halve(window);
@@ -47,7 +50,9 @@ class Knee final : public Algorithm {
       return say(window, mode_ == Mode::cruise ? LimitVerdict::measured : LimitVerdict::probing,
                  "calls from before the change are still in flight");
     }
-    if (window.succeeded == 0) return resume(window, LimitVerdict::no_goodput, "no call succeeded");
+    if (window.succeeded == 0)
+      return mode_ == Mode::outage ? say(window, LimitVerdict::no_goodput, "no call succeeded")
+                                   : resume(window, LimitVerdict::no_goodput, "no call succeeded");
     const Measure measure(window);
     switch (mode_) {
       case Mode::outage:
@@ -72,30 +77,10 @@ class Knee final : public Algorithm {
   }
 
   WindowPlan plan(TimePoint now) const noexcept override {
-    const auto limit = static_cast<std::uint64_t>(limit_);
-    // By then nearly all calls that were admitted under another limit have ended.
-    const nanoseconds turn = ns(1.2 * round_trip_);
-    if (mode_ == Mode::cruise) {
-      const nanoseconds left = slot_end(now) - now;
-      if (settling_)
-        return {.samples = limit,
-                .min_time = std::min(turn, left / 2),
-                .max_time = std::max(left / 2, nanoseconds(1))};
-      // A slot is measured in parts, so that a collapse or an outage is noticed before its end.
-      const nanoseconds part = std::max(options_.min_window, 2 * turn);
-      const nanoseconds time = left < part * 3 / 2 ? left : part;
-      return {.samples = 1, .min_time = time, .max_time = time};
-    }
-    if (settling_) return {.samples = limit, .min_time = turn, .max_time = options_.max_window};
-    if (mode_ == Mode::outage)
-      return {.samples = 2, .min_time = options_.min_window, .max_time = options_.max_window};
-    double samples = kLeastSamples;
-    if (mode_ == Mode::descent) samples *= 0.5;  // the limit is far from the knee, or costs goodput
-    samples = std::max(samples * clump(), 1.2 * static_cast<double>(limit_));
-    const nanoseconds time = std::max(bursty_ ? slot_ : options_.min_window, turn);
-    return {.samples = static_cast<std::uint64_t>(samples),
-            .min_time = time,
-            .max_time = std::max({time, 2 * slot_, 5 * turn})};
+    WindowPlan plan = length(now);
+    // Before the first success no time is known to be long.
+    if (const double usual = unloaded_ > 0 ? unloaded_ : shortest_; usual > 0) plan.slow = ns(usual);
+    return plan;
   }
 
   void set_bounds(Bounds bounds) noexcept override {
@@ -173,6 +158,35 @@ class Knee final : public Algorithm {
   TimePoint slot_end(TimePoint t) const { return slot_begin(t) + slot_; }
   // The number of slots between two tests by a descent, while there is no sign of a queue.
   std::int64_t quiet_slots() const { return std::max<std::int64_t>(8, options_.max_quiet / slot_ / 8 * 8); }
+
+  // How long the next window is.
+  WindowPlan length(TimePoint now) const noexcept {
+    const auto limit = static_cast<std::uint64_t>(limit_);
+    // By then nearly all calls that were admitted under another limit have ended.
+    const nanoseconds turn = ns(1.2 * round_trip_);
+    if (mode_ == Mode::cruise) {
+      const nanoseconds left = slot_end(now) - now;
+      if (settling_)
+        return {.samples = limit,
+                .min_time = std::min(turn, left / 2),
+                .max_time = std::max(left / 2, nanoseconds(1))};
+      // A slot is measured in parts, so that a collapse or an outage is noticed before its end.
+      const nanoseconds part = std::max(options_.min_window, 2 * turn);
+      const nanoseconds time = left < part * 3 / 2 ? left : part;
+      return {.samples = 1, .min_time = time, .max_time = time};
+    }
+    if (settling_)
+      return {.samples = limit, .min_time = turn, .max_time = options_.max_window, .any_end = true};
+    if (mode_ == Mode::outage)
+      return {.samples = 2, .min_time = options_.min_window, .max_time = options_.max_window};
+    double samples = kLeastSamples;
+    if (mode_ == Mode::descent) samples *= 0.5;  // the limit is far from the knee, or costs goodput
+    samples = std::max(samples * clump(), 1.2 * static_cast<double>(limit_));
+    const nanoseconds time = std::max(bursty_ ? slot_ : options_.min_window, turn);
+    return {.samples = static_cast<std::uint64_t>(samples),
+            .min_time = time,
+            .max_time = std::max({time, 2 * slot_, 5 * turn})};
+  }
 
   // ---- The evaluation of a measure.
   static bool occupied(const Measure& m) { return m.in_flight() >= kPressing * m.limit(); }
@@ -596,6 +610,7 @@ class Knee final : public Algorithm {
   // Times.
   double round_trip_ = 0;  // of the last window
   double unloaded_ = 0;    // 0: not known
+  double shortest_ = 0;    // of all windows with successes
   double clump_of_time_ = 1, clump_of_rate_ = 1;
   // A climb or a descent.
   Measure base_;  // at the limit before this step

@@ -200,8 +200,8 @@ struct AdaptiveLimiter::State {
       return false;
     }
     const nanoseconds elapsed = now - begin;
-    Window window = sampler.peek();
-    const std::uint64_t samples = window.samples();
+    Window window = sampler.peek(plan.slow);
+    const std::uint64_t samples = window.samples() + (plan.any_end ? window.given_up : 0);
     const bool enough = samples >= plan.samples && elapsed >= plan.min_time;
     if (!enough && (elapsed < plan.max_time || samples == 0)) {
       // The estimated time at the current pace; the first calls of a window say little about the pace.
@@ -266,7 +266,6 @@ LimiterCall AdaptiveLimiter::admitted(TimePoint now, std::uint32_t in_flight) co
 
 void AdaptiveLimiter::completed(const LimiterCall& call, TimePoint now, Outcome outcome) noexcept {
   State& s = *state_;
-  if (outcome == Outcome::ignored) return;
   // Relaxed: see State::want(). Epochs are compared by their difference, so they may wrap.
   if (static_cast<std::int32_t>(call.epoch - s.oldest.load(std::memory_order_relaxed)) < 0)
     s.stale.fetch_add(1, std::memory_order_relaxed);

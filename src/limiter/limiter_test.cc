@@ -80,11 +80,27 @@ TEST(AdaptiveLimiter, TheKnownAlgorithmsTakeAllCallsAsTheirAuthorsDo) {
   EXPECT_GT(c.limiter.limit(), 20u);
 }
 
-TEST(AdaptiveLimiter, IgnoredCallsAreNoSamples) {
+TEST(AdaptiveLimiter, IgnoredCallsAreNoSamplesBeforeOneSucceeds) {
   Caller c;
   c.calls(10'000, 50, Outcome::ignored);
-  EXPECT_EQ(c.limiter.snapshot().windows, 0u);
+  EXPECT_LE(c.limiter.snapshot().windows, 1u);  // the one that only waits
   EXPECT_EQ(c.limiter.limit(), 20u);
+}
+
+TEST(AdaptiveLimiter, CallsThatEndEarlyWithoutSuccessLowerNothing) {
+  for (const Outcome end : {Outcome::ignored, Outcome::failure}) {
+    Caller c;
+    c.calls(50'000);
+    c.limiter.hold(true);  // ends a probe
+    c.limiter.hold(false);
+    const std::uint32_t limit = c.limiter.limit();
+    for (int i = 0; i < 5000; ++i) {
+      const LimiterCall call = c.limiter.admitted(c.clock.now() - 2ms, limit);
+      c.clock.advance(1ms);
+      c.limiter.completed(call, c.clock.now(), end);
+    }
+    EXPECT_EQ(c.limiter.limit(), limit) << to_string(end);
+  }
 }
 
 TEST(AdaptiveLimiter, AnIdleHourChangesNothing) {

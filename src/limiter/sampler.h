@@ -1,7 +1,7 @@
 // sampler.h - cheap counters of calls from many threads, summed up now and then by one thread.
 //
 // Threads: add() from any; fold() from one at a time.
-// Cost: add() is four relaxed additions to a cache line that up to eight threads do not share.
+// Cost: add() is four relaxed additions to a cache line that up to eight threads do not share, of failures and calls given up to two lines.
 #pragma once
 
 #include <algorithm>
@@ -23,27 +23,35 @@ namespace bulkhead::limiter {
 //      partly in this window and partly in the next: one call in hundreds.
 class Sampler {
  public:
-  // `filled`: the call took the last place.
+  // `filled`: the call took the last place. Outcome::ignored: its caller gave it up after `round_trip`.
   void add(Outcome outcome, std::int64_t round_trip, std::uint32_t in_flight, bool filled = false) noexcept {
     Stripe& s = stripes_[base::thread_number() % stripes_.size()];
     // All relaxed: they are statistics (S2), and order no other memory.
     constexpr auto kRelaxed = std::memory_order_relaxed;
+    const auto ns = static_cast<std::uint64_t>(round_trip > 0 ? round_trip : 0);
     s.in_flight.fetch_add(in_flight, kRelaxed);
     if (in_flight > s.max_in_flight.load(kRelaxed)) s.max_in_flight.store(in_flight, kRelaxed);
+    if (outcome == Outcome::ignored) {
+      s.given_up.fetch_add(1, kRelaxed);
+      s.given_up_time.fetch_add(ns, kRelaxed);
+      return;
+    }
     if (filled) s.filled.fetch_add(1, kRelaxed);
     if (outcome == Outcome::failure) {
       s.failed.fetch_add(1, kRelaxed);
+      s.failed_time.fetch_add(ns, kRelaxed);
       return;
     }
     (outcome == Outcome::success ? s.succeeded : s.timed_out).fetch_add(1, kRelaxed);
-    const auto ns = static_cast<std::uint64_t>(round_trip > 0 ? round_trip : 0);
     s.round_trip.fetch_add(ns, kRelaxed);
     const std::uint64_t scaled = std::min<std::uint64_t>(ns >> shift_.load(kRelaxed), kMostScaled);
     s.squares.fetch_add(scaled * scaled, kRelaxed);
   }
 
-  // The calls since the last take(); the caller fills in `begin`, `end` and `limit`.
-  Window peek() const noexcept {
+  // The calls since the last take(); the caller fills in `begin`, `end` and `limit`. Calls that failed, and calls that were
+  // given up, count as timed out if they took long: longer than `slow` on average while no call succeeded, and kClearly
+  // times as long otherwise. A call that is given up sooner says nothing: any caller may go away at any time.
+  Window peek(nanoseconds slow = nanoseconds::max()) const noexcept {
     const Sums d = sums() - taken_;
     Window w{.succeeded = d.succeeded, .failed = d.failed, .timed_out = d.timed_out, .filled = d.filled};
     const auto timed = static_cast<double>(d.succeeded + d.timed_out);
@@ -53,7 +61,19 @@ class Sampler {
       const double mean = w.round_trip / unit;
       if (mean > 0) w.cv2 = std::max(0.0, static_cast<double>(d.squares) / timed / (mean * mean) - 1);
     }
-    if (w.samples() > 0) w.in_flight = static_cast<double>(d.in_flight) / static_cast<double>(w.samples());
+    if (const std::uint64_t ended = w.samples() + d.given_up; ended > 0)
+      w.in_flight = static_cast<double>(d.in_flight) / static_cast<double>(ended);
+    const double long_time = static_cast<double>(slow.count()) * (d.succeeded > 0 ? kClearly : 1);
+    const auto count_slow = [&](std::uint64_t calls, std::uint64_t time) {
+      if (calls == 0 || static_cast<double>(time) < long_time * static_cast<double>(calls)) return false;
+      const auto before = static_cast<double>(w.succeeded + w.timed_out);
+      w.timed_out += calls;
+      w.round_trip =
+          (w.round_trip * before + static_cast<double>(time)) / (before + static_cast<double>(calls));
+      return true;
+    };
+    if (count_slow(d.failed, d.failed_time)) w.failed = 0;
+    if (!count_slow(d.given_up, d.given_up_time)) w.given_up = d.given_up;
     for (const Stripe& s : stripes_)
       w.max_in_flight = std::max(w.max_in_flight, s.max_in_flight.load(std::memory_order_relaxed));
     return w;
@@ -74,19 +94,22 @@ class Sampler {
  private:
   static constexpr std::uint64_t kMostScaled = 1 << 20;
   static constexpr int kMeanBits = 9;
+  static constexpr double kClearly = 1.5;
 
   struct alignas(64) Stripe {
     std::atomic<std::uint64_t> succeeded{0}, failed{0}, timed_out{0}, round_trip{0}, squares{0}, in_flight{0},
-        filled{0};
+        filled{0}, failed_time{0}, given_up{0}, given_up_time{0};
     std::atomic<std::uint32_t> max_in_flight{0};
   };
   struct Sums {
     std::uint64_t succeeded = 0, failed = 0, timed_out = 0, round_trip = 0, squares = 0, in_flight = 0,
-                  filled = 0;
+                  filled = 0, failed_time = 0, given_up = 0, given_up_time = 0;
     Sums operator-(const Sums& o) const {
-      return {succeeded - o.succeeded,   failed - o.failed,   timed_out - o.timed_out,
-              round_trip - o.round_trip, squares - o.squares, in_flight - o.in_flight,
-              filled - o.filled};
+      return {succeeded - o.succeeded, failed - o.failed,
+              timed_out - o.timed_out, round_trip - o.round_trip,
+              squares - o.squares,     in_flight - o.in_flight,
+              filled - o.filled,       failed_time - o.failed_time,
+              given_up - o.given_up,   given_up_time - o.given_up_time};
     }
   };
 
@@ -101,6 +124,9 @@ class Sampler {
       sum.squares += s.squares.load(kRelaxed);
       sum.in_flight += s.in_flight.load(kRelaxed);
       sum.filled += s.filled.load(kRelaxed);
+      sum.failed_time += s.failed_time.load(kRelaxed);
+      sum.given_up += s.given_up.load(kRelaxed);
+      sum.given_up_time += s.given_up_time.load(kRelaxed);
     }
     return sum;
   }
