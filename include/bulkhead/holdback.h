@@ -47,7 +47,7 @@ struct HoldbackOptions {
   double hysteresis = 0.05;
   bool shadow = false;  // counts the calls that it would hold back, and admits them
   // Further gauges, each as the reading that counts as a saturation of 100 %; 0: not used.
-  std::chrono::nanoseconds max_queue_age{};  // how long the last call that left the line had waited
+  std::chrono::nanoseconds max_queue_age{};  // how long the first call in line has waited so far
   double max_cpu_pressure = 0, max_memory_pressure = 0, max_io_pressure = 0;  // `some avg10` / 100: 0 to 1
   // Where the pressure files are: `cpu`, or `cpu.pressure` as in the directory of a cgroup; `memory` and `io` likewise.
   std::string pressure_directory = "/proc/pressure";
@@ -81,14 +81,15 @@ class Holdback {
   // False: hold the call back. `now` is used only if reads_gauges().
   bool admits(Priority priority, const HoldbackLoad& load, TimePoint now) noexcept;
   bool reads_gauges() const noexcept { return reads_gauges_.load(std::memory_order_relaxed); }
-  void waited(std::chrono::nanoseconds in_line) noexcept;  // a call got its place after this time in line
+  // A call has left the line, with a place or without, which it joined then. Waiting calls are assumed to be in order.
+  void left_line(TimePoint joined) noexcept;
 
   void update(const HoldbackOptions& options);  // std::invalid_argument: nothing has changed
   HoldbackSnapshot snapshot() const;
 
  private:
   struct Gauges;
-  void read_gauges(TimePoint now, bool in_line) noexcept;
+  void read_gauges(TimePoint now, const HoldbackLoad& load) noexcept;
   std::uint32_t share(Priority priority, std::uint32_t saturation) const noexcept;
   bool takes_share(std::size_t tier, std::uint32_t share) noexcept;
 
@@ -97,7 +98,8 @@ class Holdback {
   std::atomic<bool> shadow_{false}, reads_gauges_{false};
   std::atomic<bool> others_came_{false};  // calls of lower tiers were admitted since the headroom rose
   std::atomic<std::uint32_t> level_{0}, headroom_{0}, gauge_{0};
-  std::atomic<std::int64_t> read_next_{0}, last_wait_{0};
+  std::atomic<std::int64_t> read_next_{0};
+  std::atomic<std::int64_t> head_joined_{0};  // not before, in ns; 0: nobody waited when a call came last
   // The sum of shares, modulo 2^32 units of 2^-32: a call is held back when it wraps.
   std::array<std::atomic<std::uint32_t>, kPriorities> owed_{};
   std::array<std::atomic<std::uint64_t>, kPriorities> held_{};

@@ -218,6 +218,9 @@ CallPath::Place CallPath::place_at_once(Call& call, const AcquireOptions& option
 bool CallPath::placed(Call& call, Result<Permit> permit, RejectionSlot& why) noexcept {
   hold(call);
   if (!permit) {
+    if (permit.error().reason == Reason::timeout && call.began_ != TimePoint{})
+      if (Holdback* const holdback = holdback_.load(std::memory_order_acquire))
+        holdback->left_line(call.began_);
     why.make(permit.error());
     call.finish(Outcome::ignored);
     return false;
@@ -235,7 +238,7 @@ void CallPath::begin_service(Call& call) noexcept {
     if (mode_.load(std::memory_order_relaxed) & kHistograms)
       core().wait.record(nonnegative(now - call.began_));
     if (Holdback* const holdback = holdback_.load(std::memory_order_acquire))
-      holdback->waited(now - call.began_);
+      holdback->left_line(call.began_);
     call.began_ = now;
   }
   if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))
@@ -411,6 +414,7 @@ TimePoint CallPath::submitted(const Call& call) const noexcept {
 TimePoint CallPath::begin_pooled(PooledTimes& times, TimePoint submitted) noexcept {
   const TimePoint now = clock_.now();
   if (mode_.load(std::memory_order_relaxed) & kHistograms) core().wait.record(nonnegative(now - submitted));
+  if (Holdback* const holdback = holdback_.load(std::memory_order_acquire)) holdback->left_line(submitted);
   if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))
     times.sample = limiter->admitted(now, gate_->in_flight());
   times.began.store(ns(now), std::memory_order_release);  // with the sample

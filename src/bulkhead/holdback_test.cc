@@ -103,6 +103,43 @@ TEST(BulkheadHoldback, TheWaitInLineDrivesIt) {
   db.close();
 }
 
+TEST(BulkheadHoldback, ADependencyThatHangsAgesTheLine) {
+  for (const Isolation isolation : {Isolation::semaphore, Isolation::threads}) {
+    ManualClock clock;
+    Bulkhead db({.name = "db",
+                 .isolation = isolation,
+                 .max_concurrent = 1,
+                 .max_queue = 1000,
+                 .holdback = HoldbackOptions{.hysteresis = 0, .max_queue_age = 100ms},
+                 .clock = &clock});
+    auto hangs = db.try_acquire();
+    int ran = 0;
+    for (int i = 0; i < 3; ++i) db.async_acquire({}, [&](Result<Call> call) { ran += call.has_value(); });
+    clock.advance(200ms);
+    EXPECT_EQ(db.try_acquire(kBestEffort).error().reason, Reason::holdback) << static_cast<int>(isolation);
+    EXPECT_EQ(ran, 0);
+    db.close();
+  }
+}
+
+TEST(BulkheadHoldback, CallsWhoseWaitIsOverDoNotAgeTheLine) {
+  ManualClock clock;
+  Bulkhead db({.name = "db",
+               .max_concurrent = 1,
+               .max_queue = 1000,
+               .max_wait = 50ms,
+               .holdback = HoldbackOptions{.hysteresis = 0, .max_queue_age = 100ms},
+               .clock = &clock});
+  auto hangs = db.try_acquire();
+  for (int i = 0; i < 50; ++i) {
+    db.async_acquire({}, [](Result<Call>) {});
+    clock.advance(10ms);
+  }
+  db.async_acquire(kBestEffort, [](Result<Call> call) { EXPECT_NE(call.error().reason, Reason::holdback); });
+  EXPECT_LT(db.snapshot().holdback->gauges, 1);
+  db.close();
+}
+
 TEST(BulkheadHoldback, ShadowModeShowsWhatItWouldDo) {
   Bulkhead db({.name = "db", .max_concurrent = 20, .holdback = HoldbackOptions{}, .shadow = true});
   auto calls = fill(db, 19);

@@ -102,11 +102,11 @@ struct Holdback::Gauges {
   };
   Sources sources BULKHEAD_GUARDED_BY(mutex);
 
-  double highest(std::chrono::nanoseconds last_wait) noexcept {
+  double highest(std::chrono::nanoseconds queue_age) noexcept {
     const detail::MutexLock lock(mutex);
     double most = 0;
     if (sources.max_queue_age.count() > 0)
-      most = static_cast<double>(last_wait.count()) / static_cast<double>(sources.max_queue_age.count());
+      most = static_cast<double>(queue_age.count()) / static_cast<double>(sources.max_queue_age.count());
     for (const Pressure& p : sources.pressures) most = std::max(most, pressure_of(p.path) / p.most);
     if (sources.gauge) most = std::max(most, call(sources.gauge));
     return most;
@@ -150,18 +150,26 @@ void Holdback::update(const HoldbackOptions& o) {
   reads_gauges_.store(reads, std::memory_order_relaxed);
 }
 
-void Holdback::waited(std::chrono::nanoseconds in_line) noexcept {
-  last_wait_.store(in_line.count(), std::memory_order_relaxed);
+// The gate does not know when the first call in line joined it. But every call that joins comes through admits() first, so
+// the line was empty when nobody waited then, and a call that leaves the line joined before those behind it. A hanging
+// dependency lets none leave, and the age grows.
+void Holdback::left_line(TimePoint joined) noexcept {
+  const std::int64_t t = joined.time_since_epoch().count();
+  // Relaxed, also below: an estimate. A lost race leaves it one call older.
+  if (t > head_joined_.load(std::memory_order_relaxed)) head_joined_.store(t, std::memory_order_relaxed);
 }
 
 // One call at a time; the others use the last reading.
-void Holdback::read_gauges(TimePoint now, bool in_line) noexcept {
+void Holdback::read_gauges(TimePoint now, const HoldbackLoad& load) noexcept {
+  std::int64_t joined = head_joined_.load(std::memory_order_relaxed);
+  if (load.in_line != (joined != 0))
+    head_joined_.store(joined = load.in_line ? now.time_since_epoch().count() : 0, std::memory_order_relaxed);
   std::int64_t next = read_next_.load(std::memory_order_relaxed);
   const std::int64_t t = now.time_since_epoch().count();
   if (t < next || !read_next_.compare_exchange_strong(next, t + kReadEvery, std::memory_order_relaxed))
     return;
-  const std::chrono::nanoseconds last_wait(in_line ? last_wait_.load(std::memory_order_relaxed) : 0);
-  gauge_.store(fixed(gauges_->highest(last_wait)), std::memory_order_relaxed);
+  const std::chrono::nanoseconds age(load.in_line ? t - joined : 0);
+  gauge_.store(fixed(gauges_->highest(age)), std::memory_order_relaxed);
 }
 
 // From 0 at the tier's own threshold to all at the next one.
@@ -177,7 +185,7 @@ std::uint32_t Holdback::share(Priority priority, Fixed saturation) const noexcep
 }
 
 bool Holdback::admits(Priority priority, const HoldbackLoad& load, TimePoint now) noexcept {
-  if (reads_gauges()) read_gauges(now, load.in_line);
+  if (reads_gauges()) read_gauges(now, load);
   const bool critical = priority == Priority::critical;
   Fixed headroom = headroom_.load(std::memory_order_relaxed);
   const bool near_miss =

@@ -107,9 +107,20 @@ TEST(Holdback, AGaugeOfTheCallerDrivesIt) {
 
 TEST(Holdback, TheAgeOfTheLineDrivesItWhileCallsWait) {
   Holdback holdback({.hysteresis = 0, .max_queue_age = 100ms});
-  holdback.waited(200ms);
-  EXPECT_FALSE(holdback.admits(Priority::best_effort, {.used = 11, .room = 1000, .in_line = true}, at(0ms)));
-  EXPECT_TRUE(holdback.admits(Priority::best_effort, {.used = 9, .room = 1000, .in_line = false}, at(200ms)));
+  const HoldbackLoad line{.used = 11, .room = 1000, .in_line = true}, no_line{.used = 9, .room = 1000};
+  const auto admits = [&](const HoldbackLoad& load, std::chrono::nanoseconds t) {
+    return holdback.admits(Priority::best_effort, load, at(t));
+  };
+  EXPECT_TRUE(admits(no_line, 0ms));
+  EXPECT_TRUE(admits(line, 10ms));  // the first one waits
+  EXPECT_TRUE(admits(line, 100ms));
+  EXPECT_FALSE(admits(line, 200ms));  // nobody has left the line since: the dependency hangs
+  EXPECT_NEAR(holdback.snapshot().gauges, 1.9, 1e-6);
+  holdback.left_line(at(250ms));  // a call that had joined then; the next one is younger
+  EXPECT_TRUE(admits(line, 300ms));
+  EXPECT_FALSE(admits(line, 400ms));
+  EXPECT_TRUE(admits(no_line, 500ms));
+  EXPECT_TRUE(admits(line, 600ms));  // another line
 }
 
 TEST(Holdback, ThePressureOfTheHostDrivesIt) {
