@@ -80,6 +80,8 @@ class Holdback {
 
   // False: hold the call back. `now` is used only if reads_gauges().
   bool admits(Priority priority, const HoldbackLoad& load, TimePoint now) noexcept;
+  // Whether a gauge, not the load, decides now.
+  bool gauges_lead(const HoldbackLoad& load) const noexcept;
   bool reads_gauges() const noexcept { return reads_gauges_.load(std::memory_order_relaxed); }
   // A call has left the line, with a place or without, which it joined then. Waiting calls are assumed to be in order.
   void left_line(TimePoint joined) noexcept;

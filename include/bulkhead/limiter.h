@@ -183,6 +183,10 @@ class AdaptiveLimiter {
   // Call it when the call has ended, before or after the release of its permit.
   void completed(const LimiterCall& call, TimePoint now, Outcome outcome) noexcept;
 
+  // Call it when a call is rejected before it asks the gate, because lower priorities get no place in a gate that is
+  // nearly full (holdback). It counts as demand, like a rejection of the full gate.
+  void held_back() noexcept;
+
   // Applies immediately: the limit is moved within the new floor and ceiling; another algorithm, or other settings of it,
   // start there without history. The options in force change nothing. std::invalid_argument: nothing has changed.
   void update(const LimiterOptions& options);

@@ -115,6 +115,30 @@ TEST(BulkheadAdaptive, ARepeatedUpdateChangesNothing) {
   EXPECT_GE(world.settled(), 160u) << world.db.snapshot().adaptive->why.text();
 }
 
+TEST(BulkheadAdaptive, RisesForCallsThatHoldbackKeepsFromTheLastPlaces) {
+  for (const Priority priority : {Priority::normal, Priority::best_effort}) {
+    BulkheadOptions o = adaptive();
+    o.holdback.emplace();
+    World world({.slots = 200, .priority = priority}, o);
+    world.run(20s);
+    EXPECT_GE(world.goodput(10s), 0.8 * 200 / 0.040)
+        << to_string(priority) << ": " << world.db.snapshot().adaptive->why.text();
+  }
+}
+
+TEST(BulkheadAdaptive, DoesNotRiseForCallsThatAGaugeHoldsBack) {
+  BulkheadOptions o = adaptive();
+  double gauge = 0;
+  o.holdback = HoldbackOptions{.gauge = [&] { return gauge; }};
+  World world({.slots = 200, .priority = Priority::best_effort}, o);
+  world.run(1s);
+  gauge = 1;
+  world.run(1s);
+  const std::uint32_t limit = world.settled();
+  world.run(10s);
+  EXPECT_LE(world.settled(), limit);
+}
+
 // A limit far above what the patience of the callers allows: the dependency works for callers that have gone. What the
 // bulkhead learns about them depends on who ended the call.
 class BulkheadAdaptiveImpatience : public testing::TestWithParam<Outcome> {};

@@ -130,11 +130,16 @@ bool CallPath::admit(Call& call, const AcquireOptions& options, RejectionSlot& w
   Holdback* const holdback = holdback_.load(std::memory_order_acquire);
   if (!holdback) return false;
   const auto load = gate_->load();
-  return !holdback->admits(options.priority,
-                           {.used = std::uint64_t{load.in_flight} + load.waiting,
-                            .room = std::uint64_t{load.limit} + load.max_queue,
-                            .in_line = load.waiting > 0},
-                           holdback->reads_gauges() ? glance() : TimePoint{});
+  // Relative to the limit in force, also while an adaptive limiter dips: critical calls need free places then, too.
+  const HoldbackLoad now{.used = std::uint64_t{load.in_flight} + load.waiting,
+                         .room = std::uint64_t{load.limit} + load.max_queue,
+                         .in_line = load.waiting > 0};
+  if (holdback->admits(options.priority, now, holdback->reads_gauges() ? glance() : TimePoint{}))
+    return false;
+  // A higher limit would admit the call, unless a gauge holds it back.
+  if (AdaptiveLimiter* const limiter = limiter_.load(std::memory_order_acquire))
+    if (!holdback->gauges_lead(now)) limiter->held_back();
+  return true;
 }
 
 // ---- 1. rate limit ----

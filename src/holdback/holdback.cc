@@ -216,6 +216,12 @@ bool Holdback::admits(Priority priority, const HoldbackLoad& load, TimePoint now
   return true;
 }
 
+bool Holdback::gauges_lead(const HoldbackLoad& load) const noexcept {
+  const std::uint64_t used = std::min<std::uint64_t>(load.used, load.room);
+  const Fixed own = static_cast<Fixed>(used * kOne / std::max<std::uint64_t>(load.room, 1));
+  return gauge_.load(std::memory_order_relaxed) > own;
+}
+
 // Spreads the share evenly over the calls, without a random number.
 bool Holdback::takes_share(std::size_t tier, Fixed part) noexcept {
   if (part == 0 || part >= kOne) return part != 0;

@@ -23,12 +23,13 @@ struct Window {
   TimePoint begin{}, end{};
   std::uint32_t limit = 0;
   std::uint64_t succeeded = 0, failed = 0, timed_out = 0;
-  std::uint64_t filled = 0;  // of these, calls that took the last place
-  double round_trip = 0;     // mean of successes and timeouts, in ns; failures are left out
-  double cv2 = 0;            // their variance over their squared mean
-  double in_flight = 0;      // mean at admission, of all calls
+  std::uint64_t filled = 0;     // of these, calls that took the last place
+  std::uint64_t held_back = 0;  // rejected before they asked the gate, because it was nearly full
+  double round_trip = 0;        // mean of successes and timeouts, in ns; failures are left out
+  double cv2 = 0;               // their variance over their squared mean
+  double in_flight = 0;         // mean at admission, of all calls
   std::uint32_t max_in_flight = 0;
-  std::uint64_t rejected = 0;  // rejected by the gate because it was full
+  std::uint64_t rejected = 0;  // rejected because the gate was full, with held_back
   std::uint64_t given_up = 0;  // by their callers, too early to say anything; no samples
 
   std::uint64_t samples() const { return succeeded + failed + timed_out; }

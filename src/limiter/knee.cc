@@ -203,7 +203,9 @@ class Knee final : public Algorithm {
     bursty_ = !steady(m) && demand;
     // A long queue that does not grow to the limit because of timeouts or the number of callers.
     const bool queued = unloaded_ > 0 && m.w.round_trip > 1.5 * unloaded_ && m.in_flight() >= 0.4 * m.limit();
-    return queued || (m.w.max_in_flight >= m.w.limit && (occupied(m) || demand));
+    // Holdback keeps the last places free for higher priorities, so lower ones alone never fill the gate.
+    const bool reached = m.w.max_in_flight >= m.w.limit || m.w.held_back > 0;
+    return queued || (reached && (occupied(m) || demand));
   }
   static bool troubled_by_time(const Window& w) {
     return static_cast<double>(w.timed_out) > kMostTimeouts * static_cast<double>(w.samples());

@@ -216,7 +216,7 @@ struct AdaptiveLimiter::State {
     }
     window.begin = begin;
     window.end = now;
-    window.rejected = rejections() - rejected;
+    window.rejected = rejections() - rejected + window.held_back;
     window.limit = limit.load(std::memory_order_relaxed);  // relaxed: written under this mutex
     conclude(window);
     sampler.take(window);
@@ -280,6 +280,8 @@ void AdaptiveLimiter::completed(const LimiterCall& call, TimePoint now, Outcome 
   s.looking.store(false, std::memory_order_relaxed);
   if (changed) s.apply();
 }
+
+void AdaptiveLimiter::held_back() noexcept { state_->sampler.held_back(); }
 
 void AdaptiveLimiter::update(const LimiterOptions& options) {
   State& s = *state_;

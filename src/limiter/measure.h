@@ -29,6 +29,7 @@ struct Measure {
     w.failed += o.failed;
     w.timed_out += o.timed_out;
     w.rejected += o.rejected;
+    w.held_back += o.held_back;
     w.filled += o.filled;
     w.max_in_flight = std::max(w.max_in_flight, o.max_in_flight);
     const auto timed = static_cast<double>(o.succeeded + o.timed_out);

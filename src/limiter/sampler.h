@@ -48,12 +48,21 @@ class Sampler {
     s.squares.fetch_add(scaled * scaled, kRelaxed);
   }
 
+  void held_back() noexcept {
+    // Relaxed: as in add().
+    stripes_[base::thread_number() % stripes_.size()].held_back.fetch_add(1, std::memory_order_relaxed);
+  }
+
   // The calls since the last take(); the caller fills in `begin`, `end` and `limit`. Calls that failed, and calls that were
   // given up, count as timed out if they took long: longer than `slow` on average while no call succeeded, and kClearly
   // times as long otherwise. A call that is given up sooner says nothing: any caller may go away at any time.
   Window peek(nanoseconds slow = nanoseconds::max()) const noexcept {
     const Sums d = sums() - taken_;
-    Window w{.succeeded = d.succeeded, .failed = d.failed, .timed_out = d.timed_out, .filled = d.filled};
+    Window w{.succeeded = d.succeeded,
+             .failed = d.failed,
+             .timed_out = d.timed_out,
+             .filled = d.filled,
+             .held_back = d.held_back};
     const auto timed = static_cast<double>(d.succeeded + d.timed_out);
     if (timed > 0) {
       w.round_trip = static_cast<double>(d.round_trip) / timed;
@@ -98,18 +107,19 @@ class Sampler {
 
   struct alignas(64) Stripe {
     std::atomic<std::uint64_t> succeeded{0}, failed{0}, timed_out{0}, round_trip{0}, squares{0}, in_flight{0},
-        filled{0}, failed_time{0}, given_up{0}, given_up_time{0};
+        filled{0}, failed_time{0}, given_up{0}, given_up_time{0}, held_back{0};
     std::atomic<std::uint32_t> max_in_flight{0};
   };
   struct Sums {
     std::uint64_t succeeded = 0, failed = 0, timed_out = 0, round_trip = 0, squares = 0, in_flight = 0,
-                  filled = 0, failed_time = 0, given_up = 0, given_up_time = 0;
+                  filled = 0, failed_time = 0, given_up = 0, given_up_time = 0, held_back = 0;
     Sums operator-(const Sums& o) const {
       return {succeeded - o.succeeded, failed - o.failed,
               timed_out - o.timed_out, round_trip - o.round_trip,
               squares - o.squares,     in_flight - o.in_flight,
               filled - o.filled,       failed_time - o.failed_time,
-              given_up - o.given_up,   given_up_time - o.given_up_time};
+              given_up - o.given_up,   given_up_time - o.given_up_time,
+              held_back - o.held_back};
     }
   };
 
@@ -127,6 +137,7 @@ class Sampler {
       sum.failed_time += s.failed_time.load(kRelaxed);
       sum.given_up += s.given_up.load(kRelaxed);
       sum.given_up_time += s.given_up_time.load(kRelaxed);
+      sum.held_back += s.held_back.load(kRelaxed);
     }
     return sum;
   }
