@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "bulkhead/outcome.h"
+
 namespace bulkhead::sim {
 
 enum class Arrival : std::uint8_t {
@@ -56,11 +58,13 @@ struct Scenario {
 
   std::uint32_t pulse = 0;  // open arrival: this many calls at once, every `pulse_ms`, instead of a stream
   double pulse_ms = 0;
-  double on_ms = 0, off_ms = 0;  // calls arrive only in the first `on_ms` of every on_ms + off_ms
-  double zipf = 0;               // open arrival: instance i gets a share proportional to 1 / i^zipf
-  double timeout_ms = 0;         // after which the client gives up; 0: never
-  bool cancels = false;          // a call whose client has gone is not begun; else its work is wasted
-  std::uint32_t retries = 0;     // of a call that timed out or failed
+  double on_ms = 0, off_ms = 0;         // calls arrive only in the first `on_ms` of every on_ms + off_ms
+  double zipf = 0;                      // open arrival: instance i gets a share proportional to 1 / i^zipf
+  double timeout_ms = 0;                // after which the client gives up; 0: never
+  bool cancels = false;                 // a call whose client has gone is not begun; else its work is wasted
+  Outcome given_up = Outcome::timeout;  // what the limiter is told of a call whose client has given up
+  std::uint32_t retries =
+      0;  // of a call that timed out, failed, or was rejected: those try again after a service time
 
   // The instances, each with a gate and a limiter of its own.
   std::uint32_t instances = 1;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view drops = "Capacity drops to a third, and recovers";
 constexpr double settled_after = 30;  // seconds a limiter has to find the capacity
-constexpr double least_in_band = 0.9, least_goodput = 0.9;
+constexpr double least_in_band = 0.9, least_goodput = 0.9, most_round_trip = 2;
 constexpr double follow_drop_within = 15, follow_recovery_within = 30;
 constexpr double drop_at = 120, recovery_at = 240, drop_end = 360;
 constexpr double half_at = 120, half_settled_at = 125, half_end = 720;
@@ -108,7 +108,7 @@ Cell judge_saturated(const std::vector<Run>& runs, const Scenario& scenario, dou
     goodput = std::min(goodput, run.goodput(0, seconds) / best);
     round_trip = std::max(round_trip, run.round_trip(settled_after, seconds) / scenario.service_ms);
   }
-  return {in_band >= least_in_band && goodput >= least_goodput,
+  return {in_band >= least_in_band && goodput >= least_goodput && round_trip <= most_round_trip,
           fmt::format("{:.0f} %, {:.2f}, {:.1f}x", std::floor(100 * in_band), goodput, round_trip)};
 }
 

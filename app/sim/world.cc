@@ -72,7 +72,7 @@ class World {
     enter_phase();
     for (;;) {
       const Nanos next = std::min({dependency_.next(), broken_off(), next_timeout(), next_arrival_,
-                                   next_phase_, next_swing, next_deployment(), tick});
+                                   next_phase_, next_swing, next_deployment(), next_return(), tick});
       if (next > end) break;
       now_ = next;
       if (next == tick) {
@@ -87,6 +87,9 @@ class World {
         deploy();
       } else if (next == next_arrival_) {
         arrivals();
+      } else if (next == next_return()) {
+        retries_.push_back(returning_.front().second);
+        returning_.pop_front();
       } else if (next == next_timeout()) {
         time_out();
       } else if (next == broken_off()) {
@@ -231,9 +234,13 @@ class World {
     Instance& instance = instances_[i];
     ++arrived_;
     if (!instance.runs()) return false;
+    const bool closed = scenario_.arrival == Arrival::closed;
     auto permit = instance.gate->try_acquire();
     if (!permit) {
       ++rejected_;
+      // With closed arrival somebody waits anyway, and takes the next place.
+      if (!closed && attempt < scenario_.retries)
+        returning_.push_back({now_ + nanos(scenario_.service_ms / 1e3), {i, attempt + 1}});
       return false;
     }
     ++instance.in_flight;
@@ -268,6 +275,7 @@ class World {
     return true;
   }
 
+  Nanos next_return() const { return returning_.empty() ? never : returning_.front().first; }
   Nanos broken_off() const { return breaking_off_.empty() ? never : breaking_off_.front().first; }
   Nanos next_timeout() {
     while (!timeouts_.empty()) {
@@ -301,7 +309,8 @@ class World {
     call.permit.release(good ? Outcome::success : Outcome::failure);
     --instance.in_flight;
     if (!instance.limiter) return;
-    instance.limiter->completed(call.admission, instance.point(now_), end);
+    instance.limiter->completed(call.admission, instance.point(now_),
+                                end == Outcome::timeout ? scenario_.given_up : end);
     if (contender_.on_decision && call.instance == 0) {
       const LimiterSnapshot s = instance.limiter->snapshot();
       if (s.windows != instance.windows) contender_.on_decision(static_cast<double>(now_) / 1e9, s.why);
@@ -320,8 +329,13 @@ class World {
     const auto each = static_cast<std::size_t>(std::lround(Run::long_tick / Run::tick));
     if ((run.ticks.size() - 1) % each != 0) return;
     std::vector<std::uint64_t> good;
-    for (const Instance& i : instances_) good.push_back(i.good);
+    std::vector<bool> runs;
+    for (const Instance& i : instances_) {
+      good.push_back(i.good);
+      runs.push_back(i.runs());
+    }
     run.good_of.push_back(std::move(good));
+    run.running.push_back(std::move(runs));
   }
 
   Scenario scenario_;
@@ -341,9 +355,11 @@ class World {
   Health health_ = Health::works;
   std::deque<Call> calls_;  // stays where it is as it grows; dies before the gates
   std::vector<std::uint32_t> free_;
-  std::deque<std::uint32_t> left_;                               // the dependency, a moment ago
-  std::deque<std::pair<std::uint32_t, std::uint32_t>> retries_;  // instance, attempt
-  std::deque<std::pair<Nanos, std::uint32_t>> breaking_off_;     // calls that never reach the dependency
+  std::deque<std::uint32_t> left_;                        // the dependency, a moment ago
+  using Retry = std::pair<std::uint32_t, std::uint32_t>;  // instance, attempt
+  std::deque<Retry> retries_;
+  std::deque<std::pair<Nanos, Retry>> returning_;             // rejected calls, which try again then
+  std::deque<std::pair<Nanos, std::uint32_t>> breaking_off_;  // calls that never reach the dependency
   std::deque<Timeout> timeouts_;
   std::uint64_t good_ = 0, arrived_ = 0, rejected_ = 0, timed_out_ = 0;
   double time_ = 0;
@@ -417,16 +433,33 @@ double Run::mean_limit(double from, double to) const {
   return sum / static_cast<double>(b - a);
 }
 
+double Run::highest_minute(double from, double to) const {
+  constexpr double minute = 60;
+  double most = 0;
+  for (double t = from; t + minute <= to; t += long_tick) most = std::max(most, mean_limit(t, t + minute));
+  return most;
+}
+
 double Run::least_share(double from, double to) const {
   constexpr std::size_t minute = 6;  // in long ticks
   double least = 1e9;
   const auto a = static_cast<std::size_t>(from / long_tick), b = static_cast<std::size_t>(to / long_tick);
   for (std::size_t t = a; t + minute <= b && t + minute < good_of.size(); ++t) {
-    double sum = 0;
-    for (std::size_t i = 0; i < good_of[t].size(); ++i)
-      sum += static_cast<double>(good_of[t + minute][i] - good_of[t][i]);
-    const double equal = sum / static_cast<double>(good_of[t].size());
+    double sum = 0, instances = 0;
+    // Only those that run throughout the minute.
+    const auto runs = [&](std::size_t i) {
+      for (std::size_t at = t; at <= t + minute; ++at)
+        if (!running[at][i]) return false;
+      return true;
+    };
     for (std::size_t i = 0; i < good_of[t].size(); ++i) {
+      if (!runs(i)) continue;
+      ++instances;
+      sum += static_cast<double>(good_of[t + minute][i] - good_of[t][i]);
+    }
+    const double equal = sum / std::max(1.0, instances);
+    for (std::size_t i = 0; i < good_of[t].size(); ++i) {
+      if (!runs(i)) continue;
       // An instance with little demand can have no more than that.
       const double fair = std::min(equal, sum * share_of[i]);
       least = std::min(least, static_cast<double>(good_of[t + minute][i] - good_of[t][i]) / fair);

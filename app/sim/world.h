@@ -38,6 +38,7 @@ struct Run {
   static constexpr double tick = 0.1, long_tick = 10;
   std::vector<Tick> ticks;
   std::vector<std::vector<std::uint64_t>> good_of;  // successes so far of each instance, every long_tick
+  std::vector<std::vector<bool>> running;           // which instances ran then, every long_tick
   std::vector<double> share_of;                     // of the demand, of each instance
   std::string last_change;
   std::uint64_t calls = 0, rejected = 0, timed_out = 0;
@@ -50,8 +51,9 @@ struct Run {
   double first_in_band(double from, double to) const;  // seconds after `from`; infinity: never
   std::uint32_t highest(double from, double to) const;
   std::uint32_t lowest(double from, double to) const;
-  double mean_limit(double from, double to) const;  // in capacities
-  // The least goodput of an instance in any minute, over an equal share of that minute's goodput.
+  double mean_limit(double from, double to) const;      // in capacities
+  double highest_minute(double from, double to) const;  // the highest mean_limit of a minute
+  // The least goodput of an instance in any minute in which it runs, over an equal share of that minute's goodput.
   double least_share(double from, double to) const;
 };
 

@@ -17,7 +17,7 @@ struct WorldRow {
   double from = 0, to = 0;                 // judged from here to there, in seconds; 0: to the end
   double least_goodput = 0.9;              // over the best fixed limit's in the same time
   double most_round_trip = 0;              // in service times; 0: not judged
-  double least_limit = 0, most_limit = 0;  // mean, in capacities; 0: not judged
+  double least_limit = 0, most_limit = 0;  // mean, in capacities, most_limit of each minute; 0: not judged
   double target_ms = 0;                    // LimiterOptions::target_latency
   double least_share = 0;                  // of an equal share, in any minute; 0: not judged
   double early_from = 0, early_to = 0, early_goodput = 0;  // a second stretch with a bound of its own
@@ -30,7 +30,8 @@ std::vector<WorldRow> world_rows(double seconds);
 
 struct Verdict {
   bool pass = false;
-  double goodput = 0, early = 1, round_trip = 0, limit = 0, share = 0;
+  double goodput = 0, early = 1, round_trip = 0, limit = 0, minute = 0,
+         share = 0;  // minute: the highest limit of one
   std::string text() const;
 };
 

@@ -32,6 +32,12 @@ TEST(LimiterInCompany, InstancesShareASaturatedDependency) {
     holds("In company", name);
 }
 
+TEST(LimiterInCompany, InstancesWithHundredsOfPlacesShareThem) {
+  for (const char* name :
+       {"2 x 500 slots, closed", "4 x 500 slots, open", "10 x 500 slots, open, timeout 5x"})
+    holds("In company", name);
+}
+
 TEST(LimiterInCompany, InstancesMayJoinLeaveAndRestart) {
   for (const char* name : {"5 of 10 join at 120 s", "5 of 10 leave at 120 s", "one of two restarts"})
     holds("Instances that come and go", name);
@@ -39,7 +45,9 @@ TEST(LimiterInCompany, InstancesMayJoinLeaveAndRestart) {
 
 TEST(LimiterWithTimeouts, RecoversFromAStateInWhichNothingSucceeds) {
   for (const char* name : {"initial 400 on 20 slots, timeout 5x", "a fifth of the capacity for 2 min, closed",
-                           "a tenth of the capacity for 10 s, open, retry", "hangs for 30 s, open"})
+                           "a tenth of the capacity for 10 s, open, retry", "hangs for 30 s, open",
+                           "initial 400 on 20 slots, timeout 5x, clients cancel",
+                           "a fifth of the capacity for 2 min, closed, timeouts are failures"})
     holds("Nothing succeeds", name);
 }
 
