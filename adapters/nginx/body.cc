@@ -1,23 +1,10 @@
 #include "body.h"
 
 #include "grpc.h"
-
-// Null in an nginx that was built without it.
-extern "C" {
-extern ngx_module_t ngx_http_proxy_module __attribute__((weak));
-}
+#include "passing.h"
 
 namespace bulkhead::nginx {
 namespace {
-
-// The location has a proxy_pass without variables. The configuration of every module that passes requests on begins with
-// this struct.
-bool passes_http(ngx_http_request_t* r) noexcept {
-  if (!&ngx_http_proxy_module) return false;
-  const auto* const conf =
-      static_cast<const ngx_http_upstream_conf_t*>(ngx_http_get_module_loc_conf(r, ngx_http_proxy_module));
-  return conf->upstream != nullptr;
-}
 
 void on_body(ngx_http_request_t* r) {
   Visit* const v = find_visit(r);
@@ -33,9 +20,8 @@ bool needs_body(const Visit& v, const LocationConf& location) noexcept {
   if (!location.body_first || r->request_body || r->discard_body) return false;
   const bool more = r->stream && !r->stream->in_closed;  // HTTP/2 need not give a length
   if (r->headers_in.content_length_n <= 0 && !r->headers_in.chunked && !more) return false;
-  // A gRPC call may be a stream in both directions: its body ends with the call. A client that only says that it is one
-  // would hold a place with a slow body.
-  return !is_grpc(r) || passes_http(r);
+  // A gRPC call may be a stream in both directions: its body ends with the call.
+  return !is_grpc(r) && buffers_body(r);
 }
 
 ngx_int_t read_body(Visit& v) {

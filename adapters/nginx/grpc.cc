@@ -3,6 +3,8 @@
 #include <charconv>
 #include <string>
 
+#include "passing.h"
+
 namespace bulkhead::nginx {
 namespace {
 
@@ -54,7 +56,7 @@ std::optional<int> find_status(const ngx_list_t& headers) noexcept {
 }  // namespace
 
 bool is_grpc(ngx_http_request_t* r) noexcept {
-  return r->headers_in.content_type &&
+  return r->stream && r->headers_in.content_type && !passes_http(r) &&
          view(r->headers_in.content_type->value).starts_with("application/grpc");
 }
 

@@ -12,6 +12,7 @@
 
 namespace bulkhead::nginx {
 
+// A call that its client names so, over HTTP/2, where the service need not be one that speaks HTTP.
 bool is_grpc(ngx_http_request_t* r) noexcept;
 
 // The response of headers only that a gRPC client understands, instead of `from`. `late`: its deadline has passed.

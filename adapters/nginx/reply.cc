@@ -135,7 +135,6 @@ ngx_int_t send_rejection(Visit& v) {
       if (h.name != "Content-Type") set_header(r, h.name, h.value);
     return response.status;
   }
-  if (ngx_http_discard_request_body(r) != NGX_OK) r->keepalive = 0;
   const bool late = v.deadline <= engine()->clock().now();
   ngx_http_finalize_request(r, send(r, is_grpc(r) ? grpc_response(response, v.why->reason, late) : response));
   return NGX_DONE;
@@ -152,6 +151,8 @@ bool has_error_page(ngx_http_request_t* r, int status) noexcept {
 }
 
 ngx_int_t send(ngx_http_request_t* r, const http::Response& from) {
+  // Whatever of the body nobody has read: nginx would take it for the next request of the connection.
+  if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) return rc;
   r->headers_out.status = static_cast<ngx_uint_t>(from.status);
   r->headers_out.content_length_n = static_cast<off_t>(from.body.size());
   for (const http::Header& h : from.headers) {

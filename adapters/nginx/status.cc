@@ -22,7 +22,6 @@ std::string_view accept_of(ngx_http_request_t* r) noexcept {
 ngx_int_t send_status(ngx_http_request_t* r) {
   if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD))) return NGX_HTTP_NOT_ALLOWED;
   if (!engine()) return NGX_HTTP_NOT_FOUND;  // no bulkhead_config
-  if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) return rc;
   http::Guard& guard = engine()->guard();
   switch (location_conf(r).status_format) {
     case status_json:

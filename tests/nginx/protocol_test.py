@@ -121,6 +121,73 @@ class Protocol(unittest.TestCase):
                 self.assertEqual(seen(protected, f"{n}b"), seen(other, f"{n}p"), repr(request))
             ngx.wait_for("api", in_flight=0, waiting_calls=0)
 
+    def test_ABodyThatNobodyReadIsNotTheNextRequest(self):
+        inner = "GET /bulkheads HTTP/1.1\r\nHost: x\r\n\r\n"
+        file = FILE.replace("4, max_queue: 100", "1")
+        for pass_on, kind in (("bulkhead_body_first off; proxy_pass http://service;", "text/plain"),
+                              ("set $to service; proxy_pass http://$to;", "application/grpc")):
+            with Upstream() as up, Nginx(file, "location / { bulkhead api; bulkhead_fallback 200 none; %s }" % pass_on, up) as ngx:
+                one = ngx.begin("/hold")
+                up.wait_running(1)
+                s = ngx.send("/x", "POST", {"Content-Type": kind, "Content-Length": str(len(inner))}, inner)
+                s.sendall(b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                answers = b""
+                while part := s.recv(65536):
+                    answers += part
+                s.close()
+                self.assertEqual(re.findall(rb"HTTP/1\.1 (\d+)", answers), [b"200", b"200"], answers)
+                self.assertNotIn(b"bulkheads", answers)
+                up.release()
+                self.assertEqual(one.result().status, 200)
+
+    def test_AmbiguousRequestsGetWhatPlainNginxGivesAlsoFromAFallback(self):
+        """A full bulkhead with a text, beside an nginx that returns the text; neither needs the body."""
+        plain = free_port()
+        locations = "location / { bulkhead api; bulkhead_body_first off; bulkhead_fallback 200 none; proxy_pass http://service; }" \
+                    "location /free/ { proxy_pass http://service/; }"
+        with Upstream() as up, Nginx(FILE.replace("4, max_queue: 100", "1"), locations, up,
+                                     http=f"server {{ listen 127.0.0.1:{plain}; location / {{ return 200 none; }} }}") as ngx:
+            one = ngx.begin("/hold")
+            up.wait_running(1)
+
+            def ask(port, request):
+                s = socket.create_connection(("127.0.0.1", port), 10)
+                s.sendall((request + GET + "\r\n").encode("latin-1"))
+                return s
+
+            def statuses(s):
+                s.setblocking(False)
+                try:
+                    answer = s.recv(65536)
+                except BlockingIOError:
+                    answer = b""
+                s.close()
+                return re.findall(rb"HTTP/1\.1 (\d+)", answer)
+            all = [(r, ask(ngx.port, r), ask(plain, r)) for r in VECTORS]
+            self.assertEqual(ngx.get("/free/sleep/500").status, 200)
+            for request, protected, other in all:
+                self.assertEqual(statuses(protected), statuses(other), repr(request))
+            self.assertEqual(up.served, 1)
+            up.release()
+            self.assertEqual(one.result().status, 200)
+
+    def test_OnlyAGrpcCallGetsAGrpcStatus(self):
+        """Any client may say that it calls by gRPC; over HTTP/1.1, or where the service speaks HTTP, it does not."""
+        port = free_port()
+        with Upstream() as up, Nginx(FILE.replace("4, max_queue: 100", "1"), "set $to service;" + PROXY +
+                                     "location /variable { bulkhead api; proxy_pass http://$to; }", up,
+                                     http="server { listen 127.0.0.1:%d http2; %s }" % (port, PROXY)) as ngx:
+            one = ngx.begin("/hold")
+            up.wait_running(1)
+            for path in ("/x", "/variable"):
+                reply = ngx.get(path, method="POST", body="text", headers={"Content-Type": "application/grpc"})
+                self.assertEqual((reply.status, reply.headers["content-type"]), (503, "application/problem+json"))
+            shown = subprocess.run(["curl", "-si", "--http2-prior-knowledge", "-H", "Content-Type: application/grpc", "-d", "text",
+                                    f"http://127.0.0.1:{port}/x"], capture_output=True, text=True, timeout=30).stdout
+            self.assertTrue(shown.startswith("HTTP/2 503"), shown)
+            up.release()
+            self.assertEqual(one.result().status, 200)
+
     def test_AWebSocketClientTalksThroughABulkhead(self):
         """RFC 6455 with its handshake and its masked frames; the service here is one, too."""
         import threading
