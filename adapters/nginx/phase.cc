@@ -80,7 +80,9 @@ ngx_int_t on_precontent(ngx_http_request_t* r) {
     case Visit::Stage::arrived:
       if (needs_body(*v, location)) return read_body(*v);
       return enter(*v);
-    case Visit::Stage::reading:
+    case Visit::Stage::reading:  // it could not be read, and this is the error_page
+      v->stage = Visit::Stage::arrived;
+      return enter(*v);
     case Visit::Stage::waiting:
       return NGX_AGAIN;
     case Visit::Stage::rejected:

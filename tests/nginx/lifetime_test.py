@@ -126,6 +126,32 @@ class Lifetimes(unittest.TestCase):
                 self.assertTrue(slow.recv(100).startswith(b"HTTP/1.1 200"))
                 slow.close()
 
+    def test_ABodyThatCannotBeReadGetsItsErrorPage(self):
+        locations = "bulkhead api; client_max_body_size 10; error_page 400 413 /page.html; location / { proxy_pass http://service; }" \
+                    "location = /page.html { root %s; }"
+        with Upstream() as up:
+            ngx = Nginx(FILE, "", up)
+            ngx.write("page.html", "sorry")
+            ngx.configure(locations % ngx.path)
+            with ngx:
+                for body, status in (("14\r\n" + "x" * 20 + "\r\n0\r\n\r\n", b"413"), ("zz\r\n", b"400")):
+                    s = ngx.send("/status/200", "POST", {"Transfer-Encoding": "chunked"}, body)
+                    answer = b""
+                    while part := s.recv(65536):
+                        answer += part
+                    s.close()
+                    self.assertTrue(answer.startswith(b"HTTP/1.1 " + status) and answer.endswith(b"sorry"), answer)
+                ngx.wait_for("api", in_flight=0)
+
+    def test_ABodyIsNotReadFirstWhereNginxPassesItOnAsItArrives(self):
+        with Upstream() as up, Nginx(FILE, PROXY % "proxy_request_buffering off;", up) as ngx:
+            s = ngx.send("/status/200", method="POST", headers={"Content-Length": "8"}, body="half")
+            ngx.wait_for("api", in_flight=1)
+            s.sendall(b"done")
+            self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 200"))
+            s.close()
+            ngx.wait_for("api", in_flight=0)
+
     def test_AConnectionIsKeptAliveThroughRejections(self):
         with Upstream() as up, Nginx(FILE, "location / { bulkhead other; proxy_pass http://service; }", up) as ngx:
             c = http.client.HTTPConnection("127.0.0.1", ngx.port, timeout=10)
