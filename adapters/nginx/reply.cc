@@ -54,10 +54,16 @@ ngx_int_t fall_back(Visit& v, const LocationConf& location) {
     ngx_http_finalize_request(r, send_text(r, location));
     return NGX_DONE;
   }
-  if (uri.data[0] == '@')
+  if (uri.data[0] == '@') {
     ngx_http_named_location(r, &uri);
-  else
+  } else {
+    // A page, as for error_page: files answer nothing else.
+    if (r->method != NGX_HTTP_HEAD) {
+      r->method = NGX_HTTP_GET;
+      r->method_name = ngx_http_core_get_method;
+    }
     ngx_http_internal_redirect(r, &uri, &r->args);
+  }
   ngx_http_finalize_request(r, NGX_DONE);
   return NGX_DONE;
 }
