@@ -1,5 +1,7 @@
 #include "values.h"
 
+#include <algorithm>
+
 #include "bulkhead/http_hints.h"
 #include "http/cost.h"
 
@@ -40,9 +42,14 @@ std::uint64_t read_flow(ngx_http_request_t* r, const LocationConf& location) noe
 TimePoint read_deadline(ngx_http_request_t* r, const LocationConf& location, const Clock& clock) noexcept {
   const std::string_view text = read_text(r, location.deadline);
   if (text.empty()) return no_deadline;
-  const TimePoint now = clock.now();
-  if (const auto ms = http::parse_milliseconds(text)) return saturating_add(now, *ms);
-  if (const auto grpc = http::parse_grpc_timeout(text)) return saturating_add(now, *grpc);
+  // nginx keeps the time of day at which a request began; 0 if the clock has been set back since.
+  const ngx_time_t* const today = ngx_timeofday();
+  const std::chrono::milliseconds took(
+      (today->sec - r->start_sec) * 1000 +
+      (static_cast<ngx_msec_int_t>(today->msec) - static_cast<ngx_msec_int_t>(r->start_msec)));
+  const TimePoint began = clock.now() - std::max(took, std::chrono::milliseconds(0));
+  if (const auto ms = http::parse_milliseconds(text)) return saturating_add(began, *ms);
+  if (const auto grpc = http::parse_grpc_timeout(text)) return saturating_add(began, *grpc);
   return no_deadline;
 }
 

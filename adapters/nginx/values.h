@@ -18,7 +18,7 @@ std::uint32_t read_units(ngx_http_request_t* r,
 std::uint32_t read_cost(ngx_http_request_t* r,
                         const LocationConf& location) noexcept;  // no number: 1; too large: the largest
 std::uint64_t read_flow(ngx_http_request_t* r, const LocationConf& location) noexcept;
-// Milliseconds, or as grpc-timeout has it ("250m"); anything else is no deadline.
+// Milliseconds since the request began, or as grpc-timeout has it ("250m"); anything else is no deadline.
 TimePoint read_deadline(ngx_http_request_t* r, const LocationConf& location, const Clock& clock) noexcept;
 
 }  // namespace bulkhead::nginx
