@@ -31,12 +31,27 @@ Outcome verdict_of(ngx_http_request_t* r, ngx_int_t rc) noexcept {
   return http::verdict(static_cast<int>(status));
 }
 
-void finish(Visit& v, ngx_int_t rc) noexcept {
-  if (!v.call) return;
+// Says what the upstream's part was worth; from now on only the client can be slow.
+void decide(Visit& v, ngx_int_t rc) noexcept {
+  if (v.outcome) return;
   if (v.timer.timer_set) ngx_del_timer(&v.timer);
   // A client whose deadline has passed is one that has gone: anybody could open the breaker by short deadlines.
   const Outcome late = v.late_by_deadline ? Outcome::ignored : Outcome::timeout;
-  v.call.finish(v.late ? late : verdict_of(v.request, rc));
+  v.outcome = v.late ? late : verdict_of(v.request, rc);
+}
+
+void finish(Visit& v, ngx_int_t rc) noexcept {
+  if (!v.call) return;
+  decide(v, rc);
+  v.call.finish(*v.outcome);
+}
+
+void upstream_done(Visit& v, ngx_int_t rc) noexcept {
+  if (!v.call) return;
+  if (v.location->hold == until_upstream)
+    finish(v, rc);
+  else
+    decide(v, rc);
 }
 
 // Called by nginx instead of the upstream module's own, which is called first.
@@ -44,16 +59,16 @@ void on_upstream_done(ngx_http_request_t* r, ngx_int_t rc) {
   Visit* const v = find_visit(r);
   if (!v) return;
   v->finalize_upstream(r, rc);
-  finish(*v, rc);
+  upstream_done(*v, rc);
 }
 
 // The first moment at which the upstream's request exists and its response has begun, or has failed.
 ngx_int_t on_header(ngx_http_request_t* r) {
   Visit* const v = r == r->main ? find_visit(r) : nullptr;
-  if (v && v->call && v->location->hold == until_upstream && r->upstream) {
+  if (v && v->call && r->upstream) {
     ngx_http_upstream_t* const u = r->upstream;
     if (upstream_is_done(r)) {
-      finish(*v, NGX_OK);
+      upstream_done(*v, NGX_OK);
     } else if (u->cleanup && u->finalize_request != on_upstream_done) {
       v->finalize_upstream = u->finalize_request;
       u->finalize_request = on_upstream_done;
@@ -67,10 +82,15 @@ void on_late(ngx_event_t* event) {
   auto& v = *static_cast<Visit*>(event->data);
   ngx_http_request_t* const r = v.request;
   ngx_connection_t* const connection = r->connection;
-  v.late = true;
   ngx_http_set_log_request(connection->log, r);
   ngx_http_upstream_t* const u = r->upstream;
-  if (!u || !u->cleanup) return;  // nothing to cut: it counts as late when it ends
+  if (!u || !u->cleanup) {
+    // Nothing to cut. What nginx makes itself counts as late when it ends; a response that only has to be sent, as a file or
+    // one from a cache, does not.
+    v.late = !r->header_sent;
+    return;
+  }
+  v.late = true;
   ngx_log_error(NGX_LOG_ERR, connection->log, 0, "bulkhead \"%V\": execution_timeout exceeded", &v.name);
   const bool answered = r->header_sent;
   ++r->main->count;  // the cleanup ends the upstream's share of the request, not the request
@@ -88,9 +108,10 @@ void on_late(ngx_event_t* event) {
 }  // namespace
 
 void watch_execution(Visit& v) {
+  v.late = v.late_by_deadline = false;  // those of an earlier upstream are its own
+  v.outcome.reset();
   if (!v.call.permit()) return;  // shadow mode stops no call, nor does a bulkhead that is not enabled
   std::chrono::nanoseconds limit = v.call.execution_timeout();
-  v.late_by_deadline = false;
   if (v.deadline != no_deadline) {
     const std::chrono::nanoseconds left = v.deadline - engine()->clock().now();
     v.late_by_deadline = left < limit;

@@ -9,7 +9,7 @@
 
 namespace bulkhead::nginx {
 
-// Cuts the request off when it takes longer than execution_timeout or its deadline allow.
+// The upstream's part begins: cuts the request off when it takes longer than execution_timeout or its deadline allow.
 void watch_execution(Visit& v);
 // An internal redirect leads from the location in which it took its place into another one. In the same bulkhead it
 // keeps its place, and the last upstream's outcome counts.

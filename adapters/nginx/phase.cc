@@ -88,6 +88,7 @@ ngx_int_t on_precontent(ngx_http_request_t* r) {
     case Visit::Stage::rejected:
       return v->held ? NGX_AGAIN : send_rejection(*v);
     case Visit::Stage::admitted:
+      if (v->call && v->outcome) watch_execution(*v);  // another upstream, in the place of the first
       if (v->call) return NGX_DECLINED;
       return enter(*v);  // redirected after its upstream was done, into the same bulkhead again
   }

@@ -32,12 +32,13 @@ struct Visit {
   const LocationConf* location = nullptr;  // it took its place in
   Stage stage = Stage::arrived;
   Priority priority = Priority::normal;
-  bool tenants_own = false;       // the bulkhead is the tenant's own
-  bool held = false;              // its rejection waits to be sent
-  bool fell_back = false;         // it was sent to the fallback
-  bool late = false;              // it took longer than its time,
-  bool late_by_deadline = false;  // which its client gave, and not execution_timeout
-  ngx_str_t name{};               // of the bulkhead, for the log; in the request's pool
+  bool tenants_own = false;        // the bulkhead is the tenant's own
+  bool held = false;               // its rejection waits to be sent
+  bool fell_back = false;          // it was sent to the fallback
+  bool late = false;               // it took longer than its time,
+  bool late_by_deadline = false;   // which its client gave, and not execution_timeout
+  std::optional<Outcome> outcome;  // decided by the upstream; the place is kept until the response is out
+  ngx_str_t name{};                // of the bulkhead, for the log; in the request's pool
   TimePoint deadline = no_deadline;
   TimePoint joined{};                 // the line
   std::chrono::nanoseconds waited{};  // in line

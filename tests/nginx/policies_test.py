@@ -128,6 +128,70 @@ class Policies(unittest.TestCase):
             self.assertEqual(ngx.get("/status/200").status, 200)
             up.release(100)
 
+    def test_AClientThatReadsSlowlyIsNoFailureOfTheUpstream(self):
+        """Its place stays taken, but the upstream was in time."""
+        file = file_of("max_concurrent: 9, execution_timeout: 300ms, breaker: {failure_rate: 50%, minimum_calls: 2}")
+        with Upstream() as up:
+            ngx = Nginx(file, "", up)
+            ngx.write("large", "x" * 20_000_000)
+            ngx.configure(PROXY % "bulkhead_hold response;" + "location /free/ { proxy_pass http://service/; }"
+                          "location = /large { bulkhead api; root %s; }" % ngx.path)
+            with ngx:
+                slow = [ngx.send(path) for path in ("/body/20000000", "/large") * 2]
+                up.wait_served(2)
+                ngx.wait_for("api", in_flight=4)
+                self.assertEqual(ngx.get("/free/sleep/400").status, 200)
+                self.assertEqual(ngx.state("api")["in_flight"], 4)
+                for s in slow:
+                    s.close()
+                ngx.wait_for("api", in_flight=0)
+                self.assertEqual((ngx.state("api")["failed"], ngx.state("api")["timed_out"]), (0, 0))
+                self.assertEqual(ngx.get("/status/200").status, 200)
+
+    def test_ATimeoutIsNotChargedToTheNextBulkhead(self):
+        locations = PROXY % "error_page 504 = @again;" + \
+            "location @again { bulkhead spare; rewrite ^ /status/200 break; proxy_pass http://service; }"
+        with Upstream() as up, Nginx(file_of("max_concurrent: 9, execution_timeout: 20ms"), locations, up) as ngx:
+            for _ in range(3):
+                self.assertEqual(ngx.get("/hold").status, 200)
+            ngx.wait_for("spare", in_flight=0, succeeded=3, failed=0, timed_out=0)
+            ngx.wait_for("api", in_flight=0, timed_out=3)
+            up.release(3)
+
+    def test_ADeadlineBeginsWithTheRequest(self):
+        """Not again with the time for the body, or in the bulkhead of a fallback."""
+        locations = PROXY % "bulkhead_deadline $http_x_timeout; bulkhead_fallback @spare; proxy_set_header X-Left $bulkhead_time_left;" + \
+            "location /free/ { proxy_pass http://service/; }" \
+            "location @spare { bulkhead spare; bulkhead_deadline $http_x_timeout; proxy_set_header X-Left $bulkhead_time_left;" \
+            " proxy_pass http://service; }"
+        with Upstream() as up, Nginx(file_of("max_concurrent: 1, max_queue: 5, max_wait: 300ms"), locations, up) as ngx:
+            slow = ngx.send("/status/200", "POST", {"X-Timeout": "9000", "Content-Length": "8"}, "half")
+            self.assertEqual(ngx.get("/free/sleep/300").status, 200)
+            slow.sendall(b"done")
+            self.assertTrue(slow.recv(100).startswith(b"HTTP/1.1 200"))
+            slow.close()
+            self.assertLess(int(up.headers[-1]["x-left"]), 8800)
+            one = ngx.begin("/hold")
+            ngx.wait_for("api", in_flight=1)
+            self.assertEqual(ngx.get("/status/200", headers={"X-Timeout": "9000"}).status, 200)
+            self.assertLess(int(up.headers[-1]["x-left"]), 8800)
+            up.release()
+            self.assertEqual(one.result().status, 200)
+
+    def test_AFallbackToAPageAnswersEveryMethod(self):
+        with Upstream() as up:
+            ngx = Nginx(file_of("max_concurrent: 1"), "", up)
+            ngx.write("sorry.html", "sorry")
+            ngx.configure(PROXY % "bulkhead_fallback /sorry.html;" + "location = /sorry.html { root %s; }" % ngx.path)
+            with ngx:
+                one = ngx.begin("/hold")
+                up.wait_running(1)
+                for method, body in (("GET", b"sorry"), ("HEAD", b""), ("POST", b"sorry"), ("PUT", b"sorry"), ("DELETE", b"sorry")):
+                    reply = ngx.get("/x", method=method, body="some" if method in ("POST", "PUT") else None)
+                    self.assertEqual((reply.status, reply.body), (200, body), method)
+                up.release()
+                self.assertEqual(one.result().status, 200)
+
     def test_ARateLimitIsAQuotaOfItsOwn(self):
         with Upstream() as up, Nginx(file_of("max_concurrent: 9, rate_limit: {rate: 1, burst: 3}"), PROXY % "", up) as ngx:
             self.assertEqual([ngx.get("/status/200").status for _ in range(4)], [200, 200, 200, 429])
