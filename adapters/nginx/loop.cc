@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "nginx.h"
 
@@ -17,6 +19,8 @@ struct Loop {
   std::thread::id thread;
   ngx_event_t timer{}, posted{}, ticks{};
   ngx_connection_t* wakes = nullptr;
+  // Of wakes. It stays open until the process ends: the threads of others may wake the loop while it ends.
+  std::atomic<int> wake_fd{-1};
 };
 Loop the_loop;
 
@@ -71,13 +75,19 @@ bool start_loop(void* cycle_of, const LoopHandlers& handlers) {
     return false;
   }
   the_loop.wakes = connection;
+  the_loop.wake_fd = fd;
   return true;
 }
 
 void end_loop() noexcept {
   if (!the_loop.wakes) return;
-  ngx_close_connection(the_loop.wakes);
-  the_loop.wakes = nullptr;
+  ngx_connection_t* const connection = std::exchange(the_loop.wakes, nullptr);
+  ngx_del_event(connection->read, NGX_READ_EVENT, 0);
+  if (connection->read->posted) {
+    ngx_delete_posted_event(connection->read);  // a macro of several statements
+  }
+  ngx_free_connection(connection);
+  connection->fd = -1;  // nginx has no open connection left
 }
 
 bool on_loop() noexcept { return std::this_thread::get_id() == the_loop.thread; }
@@ -100,7 +110,8 @@ void post() noexcept { ngx_post_event(&the_loop.posted, &ngx_posted_events); }
 
 void wake() noexcept {
   const std::uint64_t one = 1;
-  if (the_loop.wakes && ::write(the_loop.wakes->fd, &one, sizeof one) < 0) {
+  const int fd = the_loop.wake_fd;
+  if (fd >= 0 && ::write(fd, &one, sizeof one) < 0) {
     // EAGAIN: the counter is full, so the loop is about to wake up anyway.
   }
 }
