@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace bulkhead::nginx {
 namespace {
@@ -15,18 +16,18 @@ std::string known_names(const Config& config) {
 }
 
 // What is wrong with a location's use of its name; empty: nothing.
-std::string problem_of(LocationConf& location, const Config& config) {
+std::string problem_of(const LocationConf& location, const Config& config) {
   const std::string name(view(location.name));
   const BulkheadConfig* const bulkhead = config.find(name);
-  location.tenants = config.find_tenants(name) != nullptr;
-  if (!bulkhead && !location.tenants)
+  const TenantsConfig* const tenants = config.find_tenants(name);
+  if (!bulkhead && !tenants)
     return "there is no bulkhead \"" + name + "\" in the file, which has: " + known_names(config);
-  if (location.tenants && !location.tenant)
+  if (tenants && !location.tenant)
     return "\"" + name + "\" is a set of tenants: add bulkhead_tenant $variable";
-  if (!location.tenants && location.tenant)
+  if (!tenants && location.tenant)
     return "bulkhead_tenant needs a set of tenants, and \"" + name +
            "\" is a bulkhead: move it to tenants: in the file";
-  const BulkheadOptions& options = bulkhead ? bulkhead->options : config.find_tenants(name)->each.options;
+  const BulkheadOptions& options = bulkhead ? bulkhead->options : tenants->each.options;
   if (const std::string_view budget = view(location.budget);
       !budget.empty() &&
       std::ranges::find(options.budgets, budget, &BudgetOptions::name) == options.budgets.end())
@@ -34,6 +35,14 @@ std::string problem_of(LocationConf& location, const Config& config) {
            "\": add it to its budgets: in the file";
   if (options.isolation == Isolation::threads)
     return "\"" + name + "\" has isolation: threads, which nginx cannot use: write isolation: semaphore";
+  return {};
+}
+
+// What no worker could apply, whether a location uses it or not; empty: nothing.
+std::string problem_of(const Config& config) {
+  for (const BulkheadConfig& b : config.bulkheads)
+    if (b.options.scope == Scope::fleet)
+      return '"' + b.options.name + "\" has scope: fleet, which nginx cannot use: write scope: host";
   return {};
 }
 
@@ -115,13 +124,31 @@ ngx_int_t check_names(ngx_conf_t* cf) {
     const std::string problem = main->loaded
                                     ? problem_of(location, main->loaded->config)
                                     : "no file says what it is: add \"bulkhead_config FILE;\" to http {}";
-    if (problem.empty()) continue;
+    if (problem.empty()) {
+      location.tenants = main->loaded->config.find_tenants(std::string(view(location.name)));
+      continue;
+    }
     ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "bulkhead \"%V\" in %V:%ui: %s%s%V", &location.name,
                   &location.said_in, location.said_at, problem.c_str(), main->loaded ? "; the file is " : "",
                   &main->file);
     return NGX_ERROR;
   }
-  return NGX_OK;
+  const std::string problem = main->loaded ? problem_of(main->loaded->config) : "";
+  if (problem.empty()) return NGX_OK;
+  ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "bulkhead_config %V: %s", &main->file, problem.c_str());
+  return NGX_ERROR;
+}
+
+std::vector<std::string> problems_of(const MainConf& main, const Config& config) {
+  std::vector<std::string> problems;
+  const auto add = [&problems](std::string problem) {
+    if (!problem.empty() && std::ranges::find(problems, problem) == problems.end())
+      problems.push_back(std::move(problem));
+  };
+  auto* const all = static_cast<const LocationConf* const*>(main.protected_locations.elts);
+  for (ngx_uint_t i = 0; i < main.protected_locations.nelts; ++i) add(problem_of(*all[i], config));
+  add(problem_of(config));
+  return problems;
 }
 
 }  // namespace bulkhead::nginx

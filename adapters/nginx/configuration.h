@@ -1,6 +1,9 @@
 // configuration.h - what nginx.conf says about bulkheads.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "adapters/yaml/yaml.h"
 #include "bulkhead/http_guard.h"
 #include "nginx.h"
@@ -56,8 +59,10 @@ void* create_main_conf(ngx_conf_t* cf);
 char* init_main_conf(ngx_conf_t* cf, void* conf);
 void* create_location_conf(ngx_conf_t* cf);
 char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child);
-// Every name that locations use is in the file.
+// Every name that locations use is in the file, and nginx can use it.
 ngx_int_t check_names(ngx_conf_t* cf);
+// The same for a file that has changed since; empty: it may be applied.
+std::vector<std::string> problems_of(const MainConf& main, const Config& config);
 
 extern ngx_command_t directives[];
 

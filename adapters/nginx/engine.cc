@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "adapters/yaml/yaml.h"
@@ -17,7 +18,9 @@ Engine::Engine(EngineOptions options)
       live_(registry_, {.file = options_.file, .clock = &clock_, .ends_overrides = false}),
       guard_(registry_,
              {.storm = options_.storm, .metrics_extras = [this] { return config_metrics(live_); }}) {
-  apply(std::move(options_.text), "start");
+  // Without its bulkheads this worker would reject every request.
+  if (const ReloadResult result = apply(std::move(options_.text), "start"); !result.ok())
+    throw std::runtime_error(to_text(result.problems));
   if (options_.board && !options_.board->join()) {
     options_.log(true, "bulkhead: too many workers, or the file system of the board is full; the numbers of this one are missing in the sum");
     options_.board.reset();
@@ -35,17 +38,25 @@ Engine::Engine(EngineOptions options)
   watch_->poke();
 }
 
-void Engine::apply(ConfigText text, std::string_view actor) {
+ReloadResult Engine::apply(ConfigText text, std::string_view actor) {
   if (text.problems.empty() && text.config.host) host_.set_region(text.config.host->region);
-  const ReloadResult result = live_.reload(std::move(text), actor);
-  if (!result.ok())
-    options_.log(true, "bulkhead: the file is not valid; the last valid file stays in force: " +
-                           to_text(result.problems));
-  else if (actor != "start" && result.outcome == ReloadResult::Outcome::applied)
-    options_.log(false, "bulkhead: " + options_.file + " is in force: " + to_text(result.plan));
+  ReloadResult result = live_.reload(std::move(text), actor);
   // A bulkhead that the file has just added, or given a breaker, has not heard of the orders yet. What is in force stays in
   // orders_: an operator may take it back before the orders are read again.
   orders_seen_ = 0;
+  return result;
+}
+
+void Engine::change(ConfigText text) {
+  if (text.problems.empty() && options_.check)
+    for (std::string& problem : options_.check(text.config))
+      text.problems.push_back({.file = options_.file, .message = std::move(problem)});
+  const ReloadResult result = apply(std::move(text), "watch");
+  if (!result.ok())
+    options_.log(true, "bulkhead: the file is not valid; the last valid file stays in force: " +
+                           to_text(result.problems));
+  else if (result.outcome == ReloadResult::Outcome::applied)
+    options_.log(false, "bulkhead: " + options_.file + " is in force: " + to_text(result.plan));
 }
 
 Result<std::shared_ptr<Bulkhead>> Engine::find(std::string_view name, std::string_view tenant, bool tenants) {
@@ -81,7 +92,7 @@ void Engine::run() noexcept {
     decided.swap(decided_);
     changed.swap(changed_);
   }
-  if (changed) apply(*std::move(changed), "watch");
+  if (changed) change(*std::move(changed));
   // One that is resumed may end others, whose visits are then null; what it decides waits for the next run().
   for (const auto& wait : decided)
     if (Visit* const visit = wait->visit()) options_.resume(*visit);

@@ -34,12 +34,14 @@ struct EngineOptions {
   std::uint32_t max_held = 1024;            // rejections that are held at once
   std::shared_ptr<workers::Board> board{};  // what workers tell each other, and operators them
   void (*resume)(Visit& visit) = nullptr;
+  // Why a changed file cannot be applied, besides its own problems; empty: it can.
+  std::function<std::vector<std::string>(const Config& config)> check{};
   std::function<void(bool problem, std::string_view text)> log{};
 };
 
 class Engine {
  public:
-  explicit Engine(EngineOptions options);
+  explicit Engine(EngineOptions options);  // std::runtime_error: the file cannot be applied
 
   // The bulkhead of this name, or of the tenant in the set of this name. A name that a reload has removed is rejected
   // with the reason of a bulkhead that is gone.
@@ -62,7 +64,8 @@ class Engine {
   http::Guard& guard() noexcept { return guard_; }
 
  private:
-  void apply(ConfigText text, std::string_view actor);
+  ReloadResult apply(ConfigText text, std::string_view actor);
+  void change(ConfigText text);
   void complete(RegistrySnapshot& all);
   void obey();
 

@@ -2,10 +2,12 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
 
+#include "adapters/shm/region.h"
 #include "base/signals.h"
 #include "configuration.h"
 #include "loop.h"
@@ -16,20 +18,47 @@ namespace {
 
 Engine* the_engine = nullptr;
 // Of the master, which outlives reloads, and so do the counters; workers have it from their master.
-std::shared_ptr<workers::Board> the_board;
-std::string the_board_file;
+struct SharedBoard {
+  std::shared_ptr<workers::Board> board;
+  std::string file;
+};
+// In force, and of the configuration that is being read: that one may turn out to be invalid.
+SharedBoard the_board, next_board;
 
 bool open_board(const MainConf& conf, ngx_log_t* log) {
   const std::string file(view(conf.board));
-  if (the_board && file == the_board_file) return true;
+  next_board = the_board;
+  if (the_board.board && file == the_board.file) return true;
   try {
-    the_board = file.empty() ? workers::Board::anonymous() : workers::Board::open(file);
-    the_board_file = file;
+    next_board = {file.empty() ? workers::Board::anonymous() : workers::Board::open(file), file};
     return true;
   } catch (const std::exception& error) {
     ngx_log_error(NGX_LOG_EMERG, log, 0, "bulkhead_board: %s", error.what());
     return false;
   }
+}
+
+// The region of scope: host is made here, because workers of another user often may not create files in its directory.
+bool make_region(const MainConf& conf, ngx_log_t* log) {
+  const auto& host = conf.loaded->config.host;
+  if (!host) return true;
+  try {
+    shm::Region::open(host->region);
+    return true;
+  } catch (const std::exception& error) {
+    ngx_log_error(NGX_LOG_EMERG, log, 0, "bulkhead: %s", error.what());
+    return false;
+  }
+}
+
+// Gives workers a region that only root can use. One with an owner or a group is left as an operator has made it.
+void hand_over_region(const MainConf& conf, const ngx_core_conf_t& core, ngx_log_t* log) {
+  const auto& host = conf.loaded->config.host;
+  struct stat region{};
+  if (!host || ::geteuid() != 0 || ::stat(host->region.c_str(), &region) != 0) return;
+  if (region.st_uid != 0 || region.st_gid != 0) return;
+  if (::chown(host->region.c_str(), core.user, core.group) != 0)
+    ngx_log_error(NGX_LOG_EMERG, log, ngx_errno, "bulkhead: chown(\"%s\") failed", host->region.c_str());
 }
 
 MainConf* main_conf_of(ngx_cycle_t* cycle) noexcept {
@@ -41,6 +70,10 @@ ngx_int_t before_configuration(ngx_conf_t* cf) { return add_variables(cf); }
 
 ngx_int_t after_configuration(ngx_conf_t* cf) {
   if (check_names(cf) != NGX_OK || add_phases(cf) != NGX_OK) return NGX_ERROR;
+  const auto* const conf =
+      static_cast<const MainConf*>(ngx_http_conf_get_module_main_conf(cf, ngx_http_bulkhead_module));
+  // Not in init_module: a failure there would end the master at a reload.
+  if (conf->loaded && (!open_board(*conf, cf->log) || !make_region(*conf, cf->log))) return NGX_ERROR;
   return add_filter(cf);
 }
 
@@ -59,7 +92,8 @@ ngx_int_t init_module(ngx_cycle_t* cycle) {
   const auto* const core =
       reinterpret_cast<const ngx_core_conf_t*>(ngx_get_conf(cycle->conf_ctx, ngx_core_module));
   if (!conf || !conf->loaded) return NGX_OK;
-  if (!open_board(*conf, cycle->log)) return NGX_ERROR;
+  the_board = next_board;
+  hand_over_region(*conf, *core, cycle->log);
   if (core->worker_processes <= 1) return NGX_OK;
   if (const std::string names = limited_per_worker(conf->loaded->config); !names.empty())
     ngx_log_error(
@@ -95,7 +129,8 @@ ngx_int_t init_process(ngx_cycle_t* cycle) {
                    .burst = static_cast<std::uint32_t>(conf->burst),
                    .max_hold = std::chrono::milliseconds(conf->hold)};
   options.max_held = static_cast<std::uint32_t>(conf->held);
-  options.board = the_board;
+  options.board = the_board.board;
+  options.check = [conf](const Config& config) { return problems_of(*conf, config); };
   options.resume = resume;
   options.log = [log = cycle->log](bool problem, std::string_view text) {
     ngx_str_t line = {text.size(), reinterpret_cast<u_char*>(const_cast<char*>(text.data()))};

@@ -34,6 +34,11 @@ class Checks {
       : config_(config), g_(gateway), part_(part) {}
 
   void run() {
+    // Whether a route uses it or not: nginx's workers make all bulkheads of the file.
+    for (const BulkheadConfig& b : config_.bulkheads)
+      if (b.options.scope == Scope::fleet)
+        complain("bulkheads." + b.options.name + ".scope", "nginx cannot use a limit of a fleet",
+                 "write scope: host");
     for (const Listener& l : g_.listeners) {
       const std::string path = "gateway.listeners." + l.name;
       if (!is_address(l.address))
@@ -91,7 +96,7 @@ class Checks {
       complain(path + ".bulkhead",
                "each of the " + std::to_string(g_.workers) + " workers would have a limit of its own for \"" +
                    r.bulkhead + "\"",
-               b ? "add scope: host to the bulkhead and host: {region: /run/bulkhead} to the file, or write "
+               b ? "add scope: host to the bulkhead and host: {region: /run/bulkhead/region} to the file, or write "
                    "gateway.workers: 1"
                  : "tenants need gateway.workers: 1");
     const bool known =
@@ -115,8 +120,6 @@ class Checks {
     if (!bulkhead && !config_.find_tenants(r.bulkhead))
       complain(path + ".bulkhead", "unknown bulkhead \"" + r.bulkhead + "\"",
                "add it to bulkheads or tenants");
-    if (bulkhead && bulkhead->options.scope == Scope::fleet)
-      complain(path + ".bulkhead", "has scope: fleet, which nginx cannot use", "write scope: host");
     if (bulkhead) lint(r, *bulkhead);
     if (bulkhead && bulkhead->options.isolation == Isolation::threads)
       complain(path + ".bulkhead", "has isolation: threads, which nginx cannot use",

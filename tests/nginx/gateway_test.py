@@ -420,6 +420,10 @@ http {
                 self.assertEqual(result.returncode, 3, text)
                 self.assertIn(text, result.stderr)
                 self.assertTrue(re.search(r"bulkhead\.yaml:\d+:\d+: gateway\.routes\.a", result.stderr), result.stderr)
+            gw.rewrite(routes="")
+            gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace("bulkheads:\n", "fleet: {store: 'redis://127.0.0.1:1'}\n"
+                                                                       "bulkheads:\n  far: {max_concurrent: 4, scope: fleet}\n"))
+            self.assertRegex(show().stderr, r"bulkhead\.yaml:\d+:\d+: bulkheads\.far\.scope: nginx cannot use a limit of a fleet")
             gw.directory.cleanup()
 
 

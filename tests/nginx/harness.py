@@ -174,13 +174,15 @@ class Reply:
 
 
 class Nginx:
-    def __init__(self, yaml, locations, upstream=None, http="", main="", watch="on"):
+    def __init__(self, yaml, locations, upstream=None, http="", main="", watch="on", user="root"):
         self.directory = tempfile.TemporaryDirectory(prefix="bulkhead-nginx-")
         self.path = self.directory.name
         self.port = free_port()
         self.write("bulkhead.yaml", yaml)
         self.upstream = upstream
-        self.main, self.http, self.watch = main, http, watch
+        self.main, self.http, self.watch, self.user = main, http, watch, user
+        if user != "root":
+            os.chmod(self.path, 0o755)
         self.configure(locations)
         self.pool = concurrent.futures.ThreadPoolExecutor(256)
         self.process = None
@@ -201,7 +203,7 @@ class Nginx:
                         ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         service = f"upstream service {{ server 127.0.0.1:{self.upstream.port}; keepalive 64; }}" if self.upstream else ""
         self.write("nginx.conf", f"""
-{'user root;' if os.geteuid() == 0 else ''}
+{f'user {self.user};' if os.geteuid() == 0 else ''}
 load_module {MODULE};
 pid {self.path}/nginx.pid;
 error_log {self.path}/error.log notice;

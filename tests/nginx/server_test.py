@@ -139,6 +139,17 @@ class Server(unittest.TestCase):
             up.release(3)
             self.assertEqual([a.result().status for a in all], [200] * 3)
 
+    def test_AChangedFileThatLacksANameInUseChangesNothing(self):
+        with Upstream() as up, Nginx(FILE % 1, PROXY, up) as ngx:
+            for wrong in ("bulkheads:\n  other: {max_concurrent: 5}\n", "tenants:\n  api: {each: {max_concurrent: 5}}\n"):
+                before = ngx.read("error.log").count("the last valid file stays in force")
+                ngx.write("bulkhead.yaml", "version: 1\n" + wrong)
+                wait_until(lambda: ngx.read("error.log").count("the last valid file stays in force") > before, "the problem in the log")
+                self.assertEqual(ngx.get("/status/200").status, 200)
+            self.assertIn('there is no bulkhead "api" in the file, which has: other', ngx.read("error.log"))
+            ngx.write("bulkhead.yaml", FILE % 3)
+            ngx.wait_for("api", max_concurrent=3)
+
     def test_MistakesInTheConfigurationNameThePlaceAndTheFix(self):
         for locations, http, text in [
             ("location / { bulkhead nobody; }", "", 'there is no bulkhead "nobody" in the file, which has: api, other'),

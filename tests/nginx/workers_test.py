@@ -83,6 +83,55 @@ class Workers(unittest.TestCase):
             self.assertEqual([r.result().status for r in old], [200] * 2)
             self.assertEqual(up.most, 2)
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, for workers of another user")
+    def test_WorkersOfAnotherUserUseTheRegionThatTheirMasterMakes(self):
+        os.chmod(self.region.name, 0o755)  # as /run/bulkhead: only root may create files in it
+        file = self.file("max_concurrent: 2, max_queue: 100, max_wait: 5s")
+        for again in (False, True):  # and the one that is there already
+            with Upstream() as up, Nginx(file, PROXY, up, main=WORKERS, user="www-data") as ngx:
+                self.assertEqual(set(self.storm(ngx, clients=10, requests=3)), {b"200"})
+                self.assertEqual(up.most, 2)
+                before = ngx.workers()
+                ngx.reload()
+                wait_until(lambda: len(ngx.workers() - before) == 3, "three new workers")
+                self.assertEqual(ngx.get("/status/200").status, 200)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, for workers of another user")
+    def test_ARegionThatWorkersCannotUseIsSaidAtTheStart(self):
+        os.chmod(self.region.name, 0o755)
+        region = self.region.name + "/r"
+        with Upstream() as up:
+            ngx = Nginx(self.file("max_concurrent: 2"), PROXY, up, user="www-data")
+            ngx.may_alert = "#"  # each of them
+            self.assertEqual(ngx.command("-t").returncode, 0)  # makes the region
+            os.chown(region, 65534, 65534)  # that of another service
+            with ngx:
+                wait_until(lambda: "cannot be respawned" in ngx.read("error.log"), "the worker ends")
+                self.assertRegex(ngx.read("error.log"), r"\[emerg\].*" + region)
+
+    def test_AnImpossibleFileIsRejectedBeforeNginxRuns(self):
+        fleet = "version: 1\nfleet: {store: 'redis://127.0.0.1:1'}\nbulkheads:\n  api: {max_concurrent: 4}\n  far: {max_concurrent: 4, scope: fleet}\n"
+        for file, http, text in ((self.file("max_concurrent: 4").replace("/r}", "/none/r}"), "", "does its directory exist"),
+                                 (self.file("max_concurrent: 4"), "bulkhead_board /none/board;", "/none/board"),
+                                 (fleet, "", '"far" has scope: fleet, which nginx cannot use: write scope: host')):
+            with Upstream() as up:
+                good = Nginx(self.file("max_concurrent: 4"), PROXY, up)
+                bad = Nginx(file, PROXY, up, http=http)
+                result = bad.command("-t")
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertIn(text, result.stderr)
+                with good as ngx:
+                    ngx.may_alert = "[emerg]"
+                    before = ngx.workers()
+                    ngx.write("bulkhead.yaml", file)
+                    ngx.http = http
+                    ngx.configure(PROXY)
+                    ngx.process.send_signal(signal.SIGHUP)
+                    wait_until(lambda: text in ngx.read("error.log"), "the problem in the log")
+                    self.assertEqual(ngx.get("/status/200").status, 200)
+                    self.assertEqual(ngx.workers(), before)
+                bad.directory.cleanup()
+
     def test_PagesShowTheSumOverWorkersPastAndPresent(self):
         with Upstream() as up, Nginx(self.file("max_concurrent: 4, max_queue: 100, max_wait: 5s"), PROXY, up,
                                      main=WORKERS) as ngx:
