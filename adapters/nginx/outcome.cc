@@ -110,7 +110,7 @@ void on_late(ngx_event_t* event) {
 void watch_execution(Visit& v) {
   v.late = v.late_by_deadline = false;  // those of an earlier upstream are its own
   v.outcome.reset();
-  if (!v.call.permit()) return;  // shadow mode stops no call, nor does a bulkhead that is not enabled
+  if (v.call.free()) return;  // shadow mode stops no call, although it may have a permit
   std::chrono::nanoseconds limit = v.call.execution_timeout();
   if (v.deadline != no_deadline) {
     const std::chrono::nanoseconds left = v.deadline - engine()->clock().now();

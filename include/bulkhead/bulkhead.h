@@ -261,6 +261,8 @@ class [[nodiscard]] Call {
   // How long the call may run, see BulkheadOptions; the caller enforces it. wait_forever: no limit, or the bulkhead
   // is not enabled or in shadow mode.
   std::chrono::nanoseconds execution_timeout() const noexcept;
+  // It needs no place, and is not to be stopped: the bulkhead is not enabled or in shadow mode.
+  bool free() const noexcept { return flags_ & kFree; }
   TimePoint began() const noexcept { return began_; }
   const Permit& permit() const noexcept { return permit_; }
 
@@ -291,7 +293,6 @@ class [[nodiscard]] Call {
     kWaited = 16,
     kFaulty = 32
   };
-  bool free() const noexcept { return flags_ & kFree; }
   bool has_no_place() const noexcept { return path_ && free(); }  // false also once it is finished
 
   detail::CallPath* path_ = nullptr;

@@ -52,9 +52,16 @@ class Policies(unittest.TestCase):
             self.assertEqual(ngx.get("/status/200").status, 200)  # of another client
             ngx.write("bulkhead.yaml", file_of(limits + ", execution_timeout: 5ms"))
             wait_until(lambda: ngx.get("/hold", headers={"X-Timeout": "5000"}).reason == "breaker_open", "the service's own lateness")
-            ngx.write("bulkhead.yaml", file_of("max_concurrent: 5, shadow: true, execution_timeout: 5ms"))
-            wait_until(lambda: ngx.get("/sleep/20", headers={"X-Timeout": "5"}).status == 200, "shadow mode")
             up.release(100)
+            ngx.wait_for("api", in_flight=0)
+        with Upstream() as up, Nginx(file_of("max_concurrent: 1, shadow: true, execution_timeout: 5ms"),
+                                     PROXY % "bulkhead_deadline $http_x_timeout;", up) as ngx:
+            self.assertEqual(ngx.get("/sleep/20", headers={"X-Timeout": "5"}).status, 200)
+            one = ngx.begin("/hold")
+            up.wait_running(1)
+            self.assertEqual(ngx.get("/sleep/20", headers={"X-Timeout": "5"}).status, 200)  # without a place
+            up.release()
+            self.assertEqual(one.result().status, 200)
 
     def test_AShortWaitIsNotDelayedByALongerOne(self):
         file = file_of("max_concurrent: 1, max_queue: 5")
@@ -130,7 +137,7 @@ class Policies(unittest.TestCase):
 
     def test_AClientThatReadsSlowlyIsNoFailureOfTheUpstream(self):
         """Its place stays taken, but the upstream was in time."""
-        file = file_of("max_concurrent: 9, execution_timeout: 300ms, breaker: {failure_rate: 50%, minimum_calls: 2}")
+        file = file_of("max_concurrent: 9, execution_timeout: 2s, breaker: {failure_rate: 50%, minimum_calls: 2}")
         with Upstream() as up:
             ngx = Nginx(file, "", up)
             ngx.write("large", "x" * 20_000_000)
@@ -140,7 +147,7 @@ class Policies(unittest.TestCase):
                 slow = [ngx.send(path) for path in ("/body/20000000", "/large") * 2]
                 up.wait_served(2)
                 ngx.wait_for("api", in_flight=4)
-                self.assertEqual(ngx.get("/free/sleep/400").status, 200)
+                self.assertEqual(ngx.get("/free/sleep/2200").status, 200)
                 self.assertEqual(ngx.state("api")["in_flight"], 4)
                 for s in slow:
                     s.close()
