@@ -112,11 +112,9 @@ std::string location(const Gateway& g, const Config& config, std::size_t index, 
     if (config.find_tenants(r.bulkhead)) text += "      bulkhead_tenant $bulkhead_given_tenant;\n";
     if (r.hold == Route::Hold::response) text += "      bulkhead_hold response;\n";
     // The service works on after its client has gone; its place must stay taken, or the cap would not hold there. A gRPC
-    // service sees that its client has cancelled, and can end its work.
-    if (!grpc)
-      text +=
-          fmt::format("      proxy_ignore_client_abort on;\n      proxy_set_header {} $bulkhead_time_left;\n",
-                      g.deadline_header);
+    // service sees that its client has cancelled, and can end its work; so can one that sends a stream, which may have no end.
+    if (!grpc && !r.streaming) text += "      proxy_ignore_client_abort on;\n";
+    if (!grpc) text += fmt::format("      proxy_set_header {} $bulkhead_time_left;\n", g.deadline_header);
   }
   const auto both = [&](std::string_view setting, std::string_view value) {
     text += fmt::format("      {}_{} {};\n", grpc ? "grpc" : "proxy", setting, value);

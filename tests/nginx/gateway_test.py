@@ -324,6 +324,19 @@ class GatewayTest(unittest.TestCase):
                 gw.wait_for("api", in_flight=1)
                 up.release()
 
+    def test_AClientThatLeavesAStreamGivesItsPlaceBack(self):
+        with Upstream() as up, Gateway(up, "max_concurrent: 3, breaker: {failure_rate: 0.5, minimum_calls: 2}",
+                                       routes="stream: {path: /stream, bulkhead: api, upstream: service, streaming: true}") as gw:
+            streams = [gw.send("/stream") for _ in range(3)]
+            for s in streams:
+                self.assertTrue(s.recv(1000))
+            gw.wait_for("api", in_flight=3)
+            for s in streams:
+                s.close()
+            gw.wait_for("api", in_flight=0, failed=0)
+            self.assertEqual(gw.get("/status/200").status, 200)
+            up.release(3)
+
     def test_RoutesAreChosenByMethodAndHeader(self):
         routes = """writes: {path: /, methods: [POST, PUT], bulkhead: other, upstream: service}
     beta: {path: /, header: "X-Beta: 1", bulkhead: beta, upstream: service}
