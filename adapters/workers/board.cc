@@ -466,11 +466,11 @@ void Board::add_up(RegistrySnapshot& all) {
       if (to.name == t.name) to = std::move(t);
 }
 
-std::size_t Board::workers() {
-  std::size_t count = 0;
+std::vector<Board::Worker> Board::living() {
+  std::vector<Worker> all;
   for (const Slot& slot : layout_->slots)
-    count += slot.pid != 0 && !slot.ended && lives(slot.pid, slot.start);
-  return count;
+    if (slot.pid != 0 && !slot.ended && lives(slot.pid, slot.start)) all.push_back({slot.pid, slot.start});
+  return all;
 }
 
 void Board::give(const Orders& orders) {

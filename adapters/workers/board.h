@@ -70,7 +70,13 @@ class Board {
   // The sum of all workers, past and present, instead of the numbers in `all`. Bulkheads that only workers have, such as
   // tenants, are added.
   void add_up(RegistrySnapshot& all);
-  std::size_t workers();  // that live
+  struct Worker {
+    int pid = 0;
+    std::uint64_t start = 0;  // an id alone may be used again
+    bool operator==(const Worker&) const = default;
+  };
+  std::vector<Worker> living();
+  std::size_t workers() { return living().size(); }  // that live
 
   void give(const Orders& orders);
   std::optional<Orders> take(std::uint64_t& seen);  // none: nothing has changed since the version `seen`

@@ -96,7 +96,8 @@ class Checks {
       complain(path + ".bulkhead",
                "each of the " + std::to_string(g_.workers) + " workers would have a limit of its own for \"" +
                    r.bulkhead + "\"",
-               b ? "add scope: host to the bulkhead and host: {region: /run/bulkhead/region} to the file, or write "
+               b ? "add scope: host to the bulkhead and host: {region: /run/bulkhead/region} to the file, or "
+                   "write "
                    "gateway.workers: 1"
                  : "tenants need gateway.workers: 1");
     const bool known =

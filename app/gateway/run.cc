@@ -23,6 +23,9 @@
 namespace bulkhead::gateway {
 namespace {
 
+// For nginx to serve requests; it tries for 2.5 s to bind an address.
+constexpr std::chrono::seconds kPatience{10};
+
 NginxOptions nginx_options(const std::string& file, const Loaded& loaded, const std::string& directory) {
   NginxOptions options{.file = std::filesystem::absolute(file).string(), .directory = directory};
   options.module = loaded.gateway->module.empty() ? find_module() : loaded.gateway->module;
@@ -128,16 +131,25 @@ int Runner::start(const LiveConfig& live) {
     return cli::kFailure;
   }
   nginx_->tend();
-  // Ready means that requests are served. One that cannot start is started again and again, see Supervisor.
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (board_->workers() == 0 && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  // Ready means that requests are served.
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (board_->workers() == 0) {
+    const std::string end = nginx_->how_ended();
+    if (end.empty() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    options_.say(end.empty() ? "nginx has no worker; its messages are above"
+                             : "nginx has ended (" + end + "); its messages are above");
+    return cli::kFailure;
+  }
   for (const Listener& l : first.gateway->listeners) addresses_.push_back(l.address);
   return 0;
 }
 
 void Runner::tend(const LiveConfig& live) {
   if (nginx_) nginx_->tend();
+  watch_reload();
   if (nginx_ && live.status().text_hash != copied_) {
     copy(live);
     apply(live.text(), false);
@@ -159,14 +171,37 @@ void Runner::apply(const std::string& text, bool always) {
   if (!loaded.gateway)
     return options_.say("the file has no gateway any more; nginx goes on with the last one");
   std::string wanted = conf_of(loaded);
-  if (wanted == running_ && !always) return;
+  if (wanted == (reload_ ? reload_->nginx_conf : running_) && !always) return;
+  std::vector<workers::Board::Worker> before = board_->living();
   if (const std::string problem = nginx_->apply(wanted); !problem.empty())
     return options_.say(
         "nginx rejects the configuration made from the file; the last valid one stays in force:\n" + problem);
-  running_ = std::move(wanted);
-  addresses_.clear();
-  for (const Listener& l : loaded.gateway->listeners) addresses_.push_back(l.address);
-  options_.say("nginx has been reloaded");
+  reload_ = {.nginx_conf = std::move(wanted),
+             .addresses = {},
+             .before = std::move(before),
+             .until = std::chrono::steady_clock::now() + kPatience};
+  for (const Listener& l : loaded.gateway->listeners) reload_->addresses.push_back(l.address);
+}
+
+void Runner::watch_reload() {
+  if (!reload_) return;
+  const auto is_new = [this](const workers::Board::Worker& worker) {
+    return std::ranges::find(reload_->before, worker) == reload_->before.end();
+  };
+  if (std::ranges::any_of(board_->living(), is_new)) {
+    running_ = std::move(reload_->nginx_conf);
+    addresses_ = std::move(reload_->addresses);
+    options_.say("nginx has been reloaded");
+  } else if (std::chrono::steady_clock::now() < reload_->until) {
+    return;
+  } else {
+    nginx_->take_back(running_);
+    options_.say(
+        "nginx could not take the new listeners, routes or upstreams, and its messages are above; the last "
+        "ones stay "
+        "in force until the file changes, or this process gets SIGHUP");
+  }
+  reload_.reset();
 }
 
 bool Runner::drain(std::chrono::steady_clock::time_point until, const std::function<bool()>& hurry) {

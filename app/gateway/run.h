@@ -52,10 +52,10 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
 
   workers::Board& board() noexcept { return *board_; }
-  // The exit code: 0, 3 if the file is not valid, 1 if nginx cannot run. What is wrong has been said.
+  // The exit code: 0 when requests are served, 3 if the file is not valid, 1 if nginx cannot run. What is wrong has been said.
   int start(const LiveConfig& live);
   // Starts nginx if it has died, gives its workers the file in force and the orders of operators (overrides, drains, forced
-  // breakers), and reloads it if routes, listeners or upstreams have changed.
+  // breakers), and reloads it if routes, listeners or upstreams have changed. If nginx cannot take them, the last ones stay.
   void tend(const LiveConfig& live);
   void reload();  // with new log files and certificates, also if nothing has changed
   // nginx finishes what has begun. False: not before `until`; then the destructor cuts it.
@@ -68,6 +68,7 @@ class Runner {
   std::string file() const;  // the copy
   void copy(const LiveConfig& live);
   void apply(const std::string& text, bool always);
+  void watch_reload();
 
   RunnerOptions options_;
   std::unique_ptr<Directory> directory_;  // null: the operator runs nginx; nginx_ likewise
@@ -76,6 +77,14 @@ class Runner {
   std::uint64_t copied_ = 0;               // the hash of the file that workers have
   std::unique_ptr<Supervisor> nginx_;
   std::string running_;  // the nginx.conf
+  // nginx was told to take another one, and has not yet: it says nothing when it cannot. A new worker shows that it has.
+  struct Reload {
+    std::string nginx_conf;
+    std::vector<std::string> addresses;
+    std::vector<workers::Board::Worker> before;
+    std::chrono::steady_clock::time_point until;
+  };
+  std::optional<Reload> reload_;
   std::vector<std::string> addresses_;
 };
 

@@ -86,6 +86,21 @@ std::string Supervisor::apply(const std::string& nginx_conf) {
   return "";
 }
 
+void Supervisor::take_back(const std::string& nginx_conf) const {
+  const std::string file = options_.directory + "/nginx.conf";
+  std::ofstream(file + ".new") << nginx_conf;
+  std::rename((file + ".new").c_str(), file.c_str());
+}
+
+std::string Supervisor::how_ended() {
+  siginfo_t info{};
+  // Its status stays for ended().
+  if (pid_ == 0 || ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+    return "it cannot be started";
+  if (info.si_pid == 0) return "";
+  return fmt::format("{} {}", info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status);
+}
+
 bool Supervisor::ended() {
   int status = 0;
   if (pid_ == 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return pid_ == 0;

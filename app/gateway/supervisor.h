@@ -26,19 +26,21 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Has nginx check it; its complaint, or "". Then it is in force: at once if nginx runs, else at its start.
+  // Has nginx check it; its complaint, or "". Then nginx is told to take it, or takes it at its start.
   std::string apply(const std::string& nginx_conf);
+  // nginx has not taken it, and goes on with this one: the next one that is started does, too.
+  void take_back(const std::string& nginx_conf) const;
   void tend();  // starts the child, if it does not run and it is time
   // The child serves what has begun. True: it has ended. False: not before `until`; then it is cut.
   bool drain(std::chrono::steady_clock::time_point until, const std::function<bool()>& hurry);
-  pid_t pid() const noexcept { return pid_; }  // 0: it does not run
+  std::string how_ended();  // "" if it runs; also noticed by the next tend()
 
  private:
-  bool ended();  // takes note if it has
+  bool ended();  // takes note if it has, and says so
   std::string check(const std::string& file) const;
 
   SupervisorOptions options_;
-  pid_t pid_ = 0;
+  pid_t pid_ = 0;   // 0: it does not run
   int deaths_ = 0;  // in a row
   std::chrono::steady_clock::time_point started_{}, next_{};
 };

@@ -113,6 +113,44 @@ class GatewayTest(unittest.TestCase):
             up.release(2)
             self.assertEqual([a.result().status for a in all], [200, 200])
 
+    def test_AGatewayThatCannotListenSaysSoAndEnds(self):
+        with Upstream() as up, socket.create_server(("127.0.0.1", 0)) as taken:
+            gw = Gateway(up)
+            gw.rewrite(port=taken.getsockname()[1])
+            done = subprocess.run([PROGRAM, "run", gw.path + "/bulkhead.yaml", "--listen", f"127.0.0.1:{gw.status}",
+                                   "--unix-socket", gw.path + "/admin.sock"], capture_output=True, text=True, timeout=40)
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertIn("Address already in use", done.stderr)
+            self.assertIn("nginx has ended (exit code 1)", done.stdout + done.stderr)
+            self.assertNotIn("requests pass", done.stdout)
+            gw.directory.cleanup()
+
+    def test_AListenerThatNginxCannotOpenChangesNothing(self):
+        with Upstream() as up, socket.create_server(("127.0.0.1", 0)) as taken, Gateway(up) as gw:
+            gw.may_alert = "Address already in use"
+            port = gw.port
+            gw.rewrite(port=taken.getsockname()[1])
+            wait_until(lambda: "could not take the new listeners" in gw.read("error.log"), "the problem")
+            self.assertNotIn("nginx has been reloaded", gw.read("error.log"))
+            gw.port = port
+            self.assertEqual(gw.get("/status/200").status, 200)
+            gw.may_alert = "#"
+            before = gw.nginx_pid()
+            os.kill(before, signal.SIGTERM)  # the next one has the last listeners, too
+            wait_until(lambda: gw.nginx_pid() not in (0, before), "another nginx")
+
+            def answers():
+                try:
+                    return gw.get("/status/200").status == 200
+                except OSError:
+                    return False
+            wait_until(answers, "an answer")
+            taken.close()
+            other = free_port()
+            gw.rewrite(port=other)
+            wait_until(lambda: "nginx has been reloaded" in gw.read("error.log"), "the reload")
+            self.assertEqual(gw.get("/status/200").status, 200)
+
     def test_AnNginxThatDiesIsStartedAgain(self):
         with Upstream() as up, Gateway(up) as gw:
             gw.may_alert = "exited on signal"
