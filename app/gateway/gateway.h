@@ -35,6 +35,9 @@ struct Upstream {
   std::uint32_t keep_alive = 64;  // idle connections kept at most
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(1);
   std::chrono::nanoseconds read_timeout = std::chrono::seconds(60);
+  std::uint32_t max_fails = 3;  // in fail_timeout, after which a server is left out for that time; 0: never
+  std::chrono::nanoseconds fail_timeout = std::chrono::seconds(5);
+  std::uint32_t tries = 1;  // servers that a request may be sent to
 };
 
 struct Route {
@@ -61,10 +64,12 @@ struct Gateway {
   std::string tenant_header = "X-Tenant-Id";
   std::string deadline_header = "X-Request-Timeout-Ms";
   std::uint64_t max_body = std::uint64_t{16} * 1024 * 1024;  // bytes
-  std::uint32_t workers = 1;  // nginx processes; more than one need bulkheads with scope: host
-  std::string access_log{};   // a file of JSON lines; empty: none
-  std::string nginx{};        // the program; empty: found on the PATH or in /usr/sbin
-  std::string module{};       // the module; empty: where it is installed or built
+  std::uint32_t workers = 1;               // nginx processes; more than one need bulkheads with scope: host
+  std::uint32_t max_connections = 16'384;  // of one worker, of clients and to services together
+  std::string user{};        // of the workers, where this process is root's; empty: see worker_user()
+  std::string access_log{};  // a file of JSON lines; empty: none
+  std::string nginx{};       // the program; empty: found on the PATH or in /usr/sbin
+  std::string module{};      // the module; empty: where it is installed or built
 };
 
 std::string& name_of(Listener& l);  // for the settings table

@@ -66,11 +66,12 @@ class Checks {
     } catch (const std::exception& error) {
       complain("gateway.trusted_peers", error.what(), "write addresses or networks, as 10.0.0.0/8");
     }
-    for (const auto& [name, file] :
-         {std::pair("access_log", &g_.access_log), {"nginx", &g_.nginx}, {"module", &g_.module}})
+    for (const auto& [name, file] : {std::pair("access_log", &g_.access_log),
+                                     {"nginx", &g_.nginx},
+                                     {"module", &g_.module},
+                                     {"user", &g_.user}})
       if (!file->empty() && !is_word(*file))
-        complain(std::string("gateway.") + name, "has a character that nginx.conf cannot hold",
-                 "rename the file");
+        complain(std::string("gateway.") + name, "has a character that nginx.conf cannot hold", "rename it");
   }
 
  private:

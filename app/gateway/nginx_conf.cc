@@ -1,7 +1,6 @@
 #include "app/gateway/nginx_conf.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <set>
@@ -30,6 +29,7 @@ std::string head(const Gateway& g, const NginxOptions& o) {
 {user}load_module {module};
 daemon off;
 worker_processes {workers};
+worker_rlimit_nofile {descriptors};
 pid {directory}/nginx.pid;
 error_log stderr notice;
 events {{
@@ -42,7 +42,8 @@ http {{
   client_max_body_size {max_body};
 )",
                      fmt::arg("file", o.file), fmt::arg("copy", o.copy.empty() ? o.file : o.copy),
-                     fmt::arg("user", ::geteuid() == 0 ? "user root;\n" : ""), fmt::arg("workers", g.workers),
+                     fmt::arg("user", o.user.empty() ? "" : "user " + o.user + ";\n"),
+                     fmt::arg("descriptors", o.descriptors), fmt::arg("workers", g.workers),
                      fmt::arg("module", o.module), fmt::arg("connections", o.connections),
                      fmt::arg("directory", o.directory), fmt::arg("temps", temps),
                      fmt::arg("max_body", g.max_body));
@@ -63,6 +64,14 @@ std::string hints(const Gateway& g) {
   map "$bulkhead_peer_trusted:{}" $bulkhead_given_tenant {{
     default "";
     "~^1:(?<given_tenant>.+)$" $given_tenant;
+  }}
+  map "$bulkhead_peer_trusted:$http_x_forwarded_proto" $bulkhead_forwarded_proto {{
+    default $scheme;
+    "~^1:(?<given_proto>https?)$" $given_proto;
+  }}
+  map "$bulkhead_peer_trusted:$http_x_forwarded_host" $bulkhead_forwarded_host {{
+    default $host;
+    "~^1:(?<given_host>.+)$" $given_host;
   }}
   map $http_upgrade $bulkhead_connection {{
     default upgrade;
@@ -95,7 +104,8 @@ std::string upstream(const Upstream& u) {
   std::string text = fmt::format("\n  upstream {} {{\n", u.name);
   if (u.balance == Upstream::Balance::least_in_flight) text += "    least_conn;\n";
   for (const std::string& server : u.servers)
-    text += fmt::format("    server {} max_fails=3 fail_timeout=5s;\n", server);
+    text += fmt::format("    server {} max_fails={} fail_timeout={}s;\n", server, u.max_fails,
+                        std::chrono::ceil<std::chrono::seconds>(u.fail_timeout).count());
   if (u.keep_alive > 0) text += fmt::format("    keepalive {};\n", u.keep_alive);
   return text + "  }\n";
 }
@@ -123,11 +133,12 @@ std::string location(const Gateway& g, const Config& config, std::size_t index, 
   both("connect_timeout", ms(u.connect_timeout));
   both("read_timeout", ms(u.read_timeout));
   both("next_upstream", "error");
-  both("next_upstream_tries", "2");
+  // nginx does not count a kept connection that turns out to be closed, so that 1 allows that, too.
+  both("next_upstream_tries", std::to_string(u.tries));
   both("set_header", "Host $host");
   both("set_header", "X-Forwarded-For $proxy_add_x_forwarded_for");
-  both("set_header", "X-Forwarded-Proto $scheme");
-  both("set_header", "X-Forwarded-Host $host");
+  both("set_header", "X-Forwarded-Proto $bulkhead_forwarded_proto");
+  both("set_header", "X-Forwarded-Host $bulkhead_forwarded_host");
   if (!grpc) {
     both("http_version", "1.1");
     if (r.websocket) both("set_header", "Upgrade $http_upgrade");

@@ -13,7 +13,8 @@ struct NginxOptions {
   std::string copy{};       // what nginx reads instead of it; empty: the file itself
   std::string directory{};  // for nginx's own files
   std::string module{};
-  std::uint64_t connections = 1024;  // of clients and to services together; no more than descriptors
+  std::uint64_t connections = 1024, descriptors = 1024;  // of each worker
+  std::string user{};                                    // and group of the workers; empty: this process's
 };
 
 std::string nginx_conf(const Gateway& gateway, const Config& config, const NginxOptions& options);

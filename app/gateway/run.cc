@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -29,7 +31,11 @@ constexpr std::chrono::seconds kPatience{10};
 NginxOptions nginx_options(const std::string& file, const Loaded& loaded, const std::string& directory) {
   NginxOptions options{.file = std::filesystem::absolute(file).string(), .directory = directory};
   options.module = loaded.gateway->module.empty() ? find_module() : loaded.gateway->module;
-  options.connections = std::min<std::uint64_t>(16'384, max_descriptors());
+  // Beside its connections a worker has files: listeners, logs, bodies and responses that are large. Root may raise the limit.
+  options.descriptors = std::uint64_t{loaded.gateway->max_connections} + 1024;
+  if (::geteuid() != 0) options.descriptors = std::min(options.descriptors, max_descriptors());
+  options.connections = std::min<std::uint64_t>(loaded.gateway->max_connections, options.descriptors);
+  options.user = worker_user(loaded.gateway->user).words;
   return options;
 }
 
@@ -78,6 +84,10 @@ class Runner::Directory {
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
   const std::string& path() const noexcept { return path_; }
+  // For the workers: they read the bulkheads' file and write bodies. Nobody else does.
+  void open_to(gid_t group) const {
+    if (::chown(path_.c_str(), 0, group) == 0) ::chmod(path_.c_str(), 0750);
+  }
 
  private:
   std::string path_;
@@ -100,6 +110,7 @@ std::string Runner::file() const { return directory_->path() + "/bulkhead.yaml";
 
 void Runner::copy(const LiveConfig& live) {
   std::ofstream(file() + ".new") << live.text();
+  ::chmod((file() + ".new").c_str(), 0644);  // despite the umask: its directory is closed to others
   std::filesystem::rename(file() + ".new", file());
   copied_ = live.status().text_hash;
 }
@@ -119,6 +130,8 @@ int Runner::start(const LiveConfig& live) {
                                    "libnginx-mod-http-bulkhead, or set gateway.module");
     return cli::kFailure;
   }
+  if (const WorkerUser user = worker_user(first.gateway->user); !user.words.empty())
+    directory_->open_to(user.group);
   copy(live);
   nginx_ = std::make_unique<Supervisor>(
       SupervisorOptions{.program = program, .directory = directory_->path(), .say = options_.say});

@@ -1,6 +1,8 @@
 #include "app/gateway/supervisor.h"
 
 #include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -141,6 +143,17 @@ bool Supervisor::drain(Clock::time_point until, const std::function<bool()>& hur
 std::uint64_t max_descriptors() {
   rlimit files{};
   return ::getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_max : 1024;
+}
+
+WorkerUser worker_user(const std::string& name) {
+  if (::geteuid() != 0) return {};
+  const std::vector<std::string> usual{"www-data", "nginx", "nobody"};
+  for (const std::string& one : name.empty() ? usual : std::vector{name}) {
+    const passwd* const user = ::getpwnam(one.c_str());
+    const group* const its = user ? ::getgrgid(user->pw_gid) : nullptr;
+    if (its) return {.words = one + ' ' + its->gr_name, .group = user->pw_gid};
+  }
+  return {.words = name.empty() ? "root" : name};  // nginx says that it does not exist
 }
 
 std::string find_nginx() {

@@ -48,6 +48,14 @@ class Supervisor {
 // That nginx may have open: as many as the system lets this process have, not only as many as it has now.
 std::uint64_t max_descriptors();
 
+// Whose workers nginx has when root runs it. Of `name`, or of the first of the usual users that exists.
+struct WorkerUser {
+  std::string
+      words{};  // "www-data www-data", for nginx.conf; empty: this process is not root's, and its user is theirs
+  gid_t group = 0;
+};
+WorkerUser worker_user(const std::string& name);
+
 // The program and the module that a file does not name; "" if there is none.
 std::string find_nginx();
 std::string find_module();

@@ -99,6 +99,84 @@ class GatewayTest(unittest.TestCase):
                 self.assertEqual(gw.get("/status/200", headers={"Priority": "u=0"}).status, 200)
                 wait_until(lambda: '"priority":"%s"' % wanted in gw.read("access.jsonl"), wanted)
 
+    def test_OnlyTrustedPeersSayWhatWasForwarded(self):
+        given = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "shop.example"}
+        for trusted, proto, host in (("[127.0.0.0/8]", "https", "shop.example"), ("[10.0.0.0/8]", "http", "127.0.0.1")):
+            with Upstream() as up, Gateway(up, more=f"trusted_peers: {trusted}") as gw:
+                self.assertEqual(gw.get("/status/200", headers=given).status, 200)
+                self.assertEqual((up.headers[-1]["x-forwarded-proto"], up.headers[-1]["x-forwarded-host"]), (proto, host))
+                self.assertEqual(gw.get("/status/200").status, 200)
+                self.assertEqual(up.headers[-1]["x-forwarded-proto"], "http")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, for workers of another user")
+    def test_WorkersAreNotRoots(self):
+        def ids(pid):
+            with open(f"/proc/{pid}/status") as f:
+                return re.search(r"Uid:\t(\d+)", f.read())[1]
+
+        for more, uid in (("", "33"), ("user: nobody", "65534"), ("user: root", "0")):
+            with tempfile.TemporaryDirectory(prefix="bulkhead-region-", dir="/dev/shm") as region, Upstream() as up:
+                os.chmod(region, 0o755)
+                gw = Gateway(up, "max_concurrent: 1, max_queue: 5, scope: host", more=more)
+                text = f"host: {{region: {region}/r}}\n"
+                gw.write("bulkhead.yaml", gw.read("bulkhead.yaml") + text)
+                with gw:
+                    workers = subprocess.run(["ps", "-o", "pid=", "--ppid", str(gw.nginx_pid())], capture_output=True, text=True).stdout
+                    self.assertEqual({ids(pid) for pid in workers.split()}, {uid})
+                    self.assertEqual(gw.get("/status/200", method="POST", body="x" * (2 << 20)).status, 200)  # through a file
+                    gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace("max_concurrent: 1", "max_concurrent: 3"))
+                    gw.wait_for("api", max_concurrent=3)
+                    held = [gw.begin("/hold") for _ in range(3)]
+                    up.wait_running(3)
+                    up.release(3)
+                    self.assertEqual([one.result().status for one in held], [200] * 3)
+
+    def test_ARequestIsRepeatedOnlyOnAConnectionThatWasKept(self):
+        """A server that dies of a request must not take the next one with it."""
+        import threading
+        seen = []
+
+        def service(answers):
+            """A server that answers this many requests of a connection, and closes it when it has read the next one."""
+            s = socket.create_server(("127.0.0.1", 0))
+
+            def connection(c):
+                for n in range(99):
+                    head = b""
+                    while b"\r\n\r\n" not in head:
+                        part = c.recv(4096)
+                        if not part:
+                            return c.close()
+                        head += part
+                    seen.append(head.split()[0])
+                    if n == answers:
+                        return c.close()
+                    c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+            def accept():
+                while True:
+                    try:
+                        c, _ = s.accept()
+                    except OSError:
+                        return
+                    threading.Thread(target=connection, args=(c,), daemon=True).start()
+            threading.Thread(target=accept, daemon=True).start()
+            return s
+        for answers, more, wanted in ((0, "", [(502, 1), (502, 1), (502, 1)]), (0, ", tries: 2, max_fails: 0", [(502, 2), (502, 1), (502, 2)]),
+                                      (1, ", keep_alive: 1", [(200, 2), (502, 1), (200, 1)])):
+            with service(answers) as one, service(answers) as two, Upstream() as up:
+                gw = Gateway(up, "max_concurrent: 5")
+                servers = f"127.0.0.1:{one.getsockname()[1]}" + (f", 127.0.0.1:{two.getsockname()[1]}" if answers == 0 else "")
+                gw.write("bulkhead.yaml", re.sub(r"servers: \[.*?\]", f"servers: [{servers}]{more}", gw.read("bulkhead.yaml")))
+                with gw:
+                    if answers:
+                        self.assertEqual(gw.get("/kept").status, 200)
+                    got = []
+                    for method in ("GET", "POST", "PUT"):
+                        seen.clear()
+                        got.append((gw.get("/x", method=method, body="a" if method != "GET" else None).status, len(seen)))
+                    self.assertEqual(got, wanted, more)
+
     def test_LimitsAreAppliedLiveAndRoutesByAReload(self):
         with Upstream() as up, Gateway(up) as gw:
             all = [gw.begin("/hold") for _ in range(2)]
@@ -167,6 +245,7 @@ class GatewayTest(unittest.TestCase):
 
     def test_WorkersShareALimitOfTheHost(self):
         with tempfile.TemporaryDirectory(prefix="bulkhead-region-", dir="/dev/shm") as region, Upstream() as up:
+            os.chmod(region, 0o755)  # for workers of another user
             def gateway(scope):
                 g = Gateway(up, "max_concurrent: 2, max_queue: 50" + scope, more="workers: 3")
                 g.write("bulkhead.yaml", g.read("bulkhead.yaml") + f"host: {{region: {region}/r}}\n")
@@ -185,6 +264,7 @@ class GatewayTest(unittest.TestCase):
 
     def test_OperatorsReachAllWorkersAndSeeTheirSum(self):
         with tempfile.TemporaryDirectory(prefix="bulkhead-region-", dir="/dev/shm") as region, Upstream() as up:
+            os.chmod(region, 0o755)  # for workers of another user
             g = Gateway(up, "max_concurrent: 2, max_queue: 50, breaker: {failure_rate: 0.5}, scope: host", more="workers: 2")
             g.write("bulkhead.yaml", g.read("bulkhead.yaml") + f"host: {{region: {region}/r}}\n")
 
