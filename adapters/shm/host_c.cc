@@ -103,6 +103,7 @@ bulkhead_host* bulkhead_host_open(const char* region, const char* name, uint32_t
 
 int bulkhead_host_acquire(bulkhead_host* host, uint32_t cost, int priority, int64_t timeout_ns,
                           uint64_t* permit) {
+  if (!host || !permit) return -1;
   try {
     Local& local = *host->of_this_process();
     std::unique_lock lock(local.mutex);
@@ -134,6 +135,7 @@ int bulkhead_host_acquire(bulkhead_host* host, uint32_t cost, int priority, int6
 }
 
 int bulkhead_host_release(bulkhead_host* host, uint64_t permit) {
+  if (!host) return -1;
   try {
     Local& local = *host->of_this_process();
     Permit ended;
@@ -151,6 +153,7 @@ int bulkhead_host_release(bulkhead_host* host, uint64_t permit) {
 }
 
 int bulkhead_host_resize(bulkhead_host* host, uint32_t max_concurrent) {
+  if (!host) return -1;
   try {
     host->of_this_process()->scoped.gate().resize(max_concurrent);
     return 0;
@@ -160,7 +163,9 @@ int bulkhead_host_resize(bulkhead_host* host, uint32_t max_concurrent) {
 }
 
 void bulkhead_host_stat(bulkhead_host* host, bulkhead_host_stats* stats) {
+  if (!stats) return;
   *stats = {};
+  if (!host) return;
   try {
     shared::ScopedGate& scoped = host->of_this_process()->scoped;
     const Snapshot s = scoped.gate().snapshot();

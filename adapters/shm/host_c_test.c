@@ -52,7 +52,15 @@ int main(void) {
   CHECK(bulkhead_host_release(host, second) == 0);
   CHECK(bulkhead_host_acquire(host, 1, BULKHEAD_HOST_NORMAL, -1, &third) == 0);
   CHECK(strcmp(bulkhead_host_reason(0), "admitted") == 0 && strcmp(bulkhead_host_reason(99), "unknown") == 0);
+  CHECK(bulkhead_host_acquire(host, 1, BULKHEAD_HOST_NORMAL, 0, NULL) == -1);
+  bulkhead_host_stat(host, NULL);
   bulkhead_host_close(host);
+
   bulkhead_host_close(NULL);
+  CHECK(bulkhead_host_acquire(NULL, 1, BULKHEAD_HOST_NORMAL, 0, &third) == -1);
+  CHECK(bulkhead_host_release(NULL, first) == -1);
+  CHECK(bulkhead_host_resize(NULL, 1) == -1);
+  bulkhead_host_stat(NULL, &stats);
+  CHECK(stats.max_concurrent == 0 && stats.own_admitted == 0);
   return 0;
 }

@@ -11,6 +11,7 @@
  * promises. Link libbulkhead_host.so.
  *
  * Threads: every function may be called from any thread, but for bulkhead_host_close().
+ * A null handle is an error, and no crash.
  * fork(): a handle works in the child as in the parent; the child holds nothing of what its parent holds.
  * Cost: about 0.3 us for a call that need not wait.
  */
@@ -41,8 +42,8 @@ BULKHEAD_HOST_API bulkhead_host* bulkhead_host_open(const char* region, const ch
                                                     uint32_t max_concurrent, uint32_t max_queue, char* error,
                                                     size_t error_size);
 
-/* Takes `cost` units and gives 0, and a permit to give them back with; else why not, see bulkhead_host_reason(). Waits up
- * to timeout_ns; 0: not at all; negative: for ever. */
+/* Takes `cost` units (0 counts as 1) and gives 0, and a permit to give them back with; else why not, see
+ * bulkhead_host_reason(). Waits up to timeout_ns; 0: not at all; negative: for ever. -1: host or permit is null. */
 BULKHEAD_HOST_API int bulkhead_host_acquire(bulkhead_host* host, uint32_t cost, int priority,
                                             int64_t timeout_ns, uint64_t* permit);
 /* 0; -1: this process does not hold that permit (any more), and nothing has changed. */

@@ -150,6 +150,56 @@ class Workers(unittest.TestCase):
             Limit("/nowhere/region", "gpu", max_concurrent=1)
         limit.close()
 
+    def test_a_closed_limit_says_so(self):
+        limit = Limit(None, "gpu", max_concurrent=2)
+        permit = limit.acquire()
+        limit.close()
+        limit.close()
+        self.assertFalse(permit.release())  # close() gave it back
+        for use in (limit.acquire, limit.stat, lambda: limit.resize(3)):
+            with self.assertRaisesRegex(ValueError, "closed"):
+                use()
+
+    def test_close_while_a_thread_waits(self):
+        limit = Limit(self.region, "gpu", max_concurrent=1)
+        other = Limit(self.region, "gpu", max_concurrent=1)
+        held, ends = other.acquire(), []
+
+        def wait():
+            try:
+                limit.acquire(timeout=20)
+            except (Rejected, ValueError) as why:
+                ends.append(type(why))
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        while limit.stat()["own_waiting"] == 0:
+            time.sleep(0.001)
+        limit.close()
+        held.release()
+        waiter.join()
+        self.assertEqual(ends, [ValueError])
+        other.acquire(timeout=10).release()  # the unit that the thread got at last went back
+
+    def test_numbers_out_of_range_are_errors(self):
+        for most, queue in ((2**32 + 4, 1), (-1, 1), (0, 1), (4097, 1), (4, 2**32), (4, -1)):
+            with self.assertRaises(ValueError, msg=f"{most}, {queue}"):
+                Limit(None, "gpu", max_concurrent=most, max_queue=queue)
+        with self.assertRaisesRegex(ValueError, "name"):
+            Limit(None, "g\0pu", max_concurrent=1)
+        limit = Limit(None, "gpu", max_concurrent=4)
+        for cost in (0, -1, 2**32 + 1):
+            with self.assertRaises(ValueError, msg=str(cost)):
+                limit.acquire(cost=cost)
+        for wrong in ({"timeout": float("nan")}, {"priority": 3}, {"priority": -1}):
+            with self.assertRaises(ValueError, msg=str(wrong)):
+                limit.acquire(**wrong)
+        with self.assertRaises(ValueError):
+            limit.resize(2**32 + 1)
+        for timeout in (float("inf"), 1e30, -1, -float("inf")):  # for ever, for ever, not at all, not at all
+            limit.acquire(timeout=timeout).release()
+        self.assertEqual(limit.stat()["in_flight"], 0)
+
 
 if __name__ == "__main__":
     unittest.main()
