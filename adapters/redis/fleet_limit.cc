@@ -90,7 +90,9 @@ void FleetLimit::set_head(const UnitSource::Head* head) noexcept {
 
 // In `direct` mode, units that no call uses or waits for go back to the store.
 void FleetLimit::return_idle() noexcept {
-  if (line_.load(std::memory_order_relaxed) == 0 && lease_.cap() > lease_.in_use()) wake_();
+  if (line_.load(std::memory_order_relaxed) == 0 &&
+      lease_.cap() > std::max(lease_.in_use(), kept_.load(std::memory_order_relaxed)))
+    wake_();
 }
 
 bool FleetLimit::resize(std::uint32_t limit) noexcept {
@@ -208,6 +210,7 @@ std::optional<shared::StoreRequest> FleetLimit::next(const std::string& run, std
   if (host_ && !leads_) return std::nullopt;
   sample(used, now);
   auto request = lease_.next(needs(), run, now);
+  kept_.store(lease_.keeps(needs(), now), std::memory_order_relaxed);
   if (request) {
     rejected_.store(0);
     ++requests_;
@@ -256,6 +259,7 @@ std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* re
     }
     const std::uint32_t before = lease_.limit();
     lease_.on_reply(seq, *reply, now_());
+    kept_.store(lease_.keeps(needs(), now_()), std::memory_order_relaxed);
     worth_a_look = line() > 0 || lease_.limit() != before;
     news = choose_mode(round_trip);
   }
@@ -284,7 +288,7 @@ std::string FleetLimit::problem_of_agent() const {
 
 shared::StoreRequest FleetLimit::leave(const std::string& run) {
   const std::lock_guard lock(mutex_);
-  return lease_.leave_request(run);
+  return lease_.leave_request(run, now_());
 }
 
 void FleetLimit::describe(FleetSnapshot& s) const {

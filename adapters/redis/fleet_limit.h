@@ -108,7 +108,8 @@ class FleetLimit {
   std::atomic<std::uint32_t> line_{0}, first_{0};  // units for all calls in line, and for the first
   std::atomic<std::uint32_t> rejected_{0};  // cost of a call that found too few units since the last request
   std::atomic<bool> direct_;
-  std::atomic<bool> asked_{false};  // a call has come since the last sample
+  std::atomic<std::uint32_t> kept_{0};  // see Lease::keeps()
+  std::atomic<bool> asked_{false};      // a call has come since the last sample
 
   std::mutex telling_;  // held while the user is called, and to forget it
   std::atomic<std::thread::id> teller_{};

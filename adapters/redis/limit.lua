@@ -6,13 +6,15 @@ local seq, have, want = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local need, slack, weight, tie = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local ttl, grace, gap = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local run, seen, stated, stated_version = ARGV[13], tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
+local seen_at, since = tonumber(ARGV[17]), tonumber(ARGV[18])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
-local f = redis.call('HMGET', c, 'limit', 'version', 'ver', 'learn', 'last', 'hungry', 'sum', 'run')
+local f = redis.call('HMGET', c, 'limit', 'version', 'ver', 'learn', 'last', 'hungry', 'sum', 'run', 'doubted')
 local known = f[1] ~= false
 local limit, version, ver = tonumber(f[1] or 0), tonumber(f[2] or 0), tonumber(f[3] or 0)
 local learn, last, hungry, sum = tonumber(f[4] or 0), tonumber(f[5] or 0), tonumber(f[6] or 0), tonumber(f[7] or 0)
+local doubted = tonumber(f[9] or 0)
 
 local function unpack_member(text)
   local granted, n, s, w, k, expires, q = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+)$')
@@ -26,16 +28,20 @@ local function reply(status, granted, target, members)
   if learn > now then left = learn - now end
   local wanting = 0
   if hungry > 0 and now - hungry < ttl then wanting = 1 end
-  return {status, ver, granted or 0, target or 0, left, members or 0, limit, version, wanting}
+  return {status, ver, granted or 0, target or 0, left, members or 0, limit, version, wanting, now, math.max(limit - sum, 0)}
+end
+
+local function measured()
+  return seen_at > 0 and seen_at <= last and seen > doubted and since < ttl and now - seen_at - since <= gap
 end
 
 local function in_doubt()
-  return not known or f[8] ~= run or seen > ver or now < last or (now - last > gap and sum > 0)
+  return not known or f[8] ~= run or seen > ver or now < last or (now - last > gap and sum > 0 and not measured())
 end
 
 local function keep()
   redis.call('HSET', c, 'limit', whole(limit), 'version', whole(version), 'ver', whole(ver), 'learn', whole(learn),
-             'last', whole(last), 'hungry', whole(hungry), 'sum', whole(sum), 'run', run)
+             'last', whole(last), 'hungry', whole(hungry), 'sum', whole(sum), 'run', run, 'doubted', whole(doubted))
   redis.call('PEXPIRE', c, 86400000)
   redis.call('PEXPIRE', m, 86400000)
 end
@@ -105,12 +111,16 @@ local function sync()
   end
   local own = table[id]
   if own and seq <= own.seq then return reply('stale') end
-  if in_doubt() or sum ~= total then learn = now + ttl + grace end
+  local doubt = in_doubt() or sum ~= total
   if not known then
     limit = stated
     version = stated_version
   end
   if seen > ver then ver = seen end
+  if doubt then
+    learn = now + ttl + grace
+    doubted = ver
+  end
   local learning = now < learn
   if not learning then
     for name, e in pairs(table) do

@@ -41,11 +41,13 @@ std::vector<std::string> limit_command(const std::string& sha, std::string_view 
           r.run,
           text(r.seen_ver),
           text(r.limit),
-          text(r.limit_version)};
+          text(r.limit_version),
+          text(r.seen_at),
+          text(r.since)};
 }
 
 bool read_reply(const Value& value, shared::StoreReply& r) {
-  if (value.kind != Value::Kind::list || value.list.size() != 9) return false;
+  if (value.kind != Value::Kind::list || value.list.size() != 11) return false;
   const std::vector<Value>& v = value.list;
   if (v[0].text == "ok")
     r.status = shared::StoreStatus::ok;
@@ -57,7 +59,8 @@ bool read_reply(const Value& value, shared::StoreReply& r) {
     return false;
   return number(v[1], r.ver) && number(v[2], r.granted) && number(v[3], r.target) &&
          number(v[4], r.learning) && number(v[5], r.members) && number(v[6], r.limit) &&
-         number(v[7], r.limit_version) && number(v[8], r.hungry);
+         number(v[7], r.limit_version) && number(v[8], r.hungry) && number(v[9], r.at) &&
+         number(v[10], r.spare);
 }
 
 }  // namespace bulkhead::redis

@@ -58,6 +58,7 @@ class Random {
     s.learn = chance(70) ? kNow - static_cast<std::int64_t>(pick(5000))
                          : kNow + static_cast<std::int64_t>(pick(5000));
     s.last = kNow - static_cast<std::int64_t>(chance(80) ? pick(1300) : pick(9000)) + (chance(3) ? 5000 : 0);
+    s.doubted = chance(80) ? pick(100) : 98 + pick(8);
     s.hungry = chance(50) ? 0 : kNow - static_cast<std::int64_t>(pick(10'000));
     s.run = chance(95) ? "run" : "other";
     if (chance(5)) s.sum += 1 + pick(5);
@@ -82,6 +83,10 @@ class Random {
     r.grace = chance(70) ? 0 : static_cast<std::int64_t>(pick(2000));
     r.run = "run";
     r.seen_ver = 98 + pick(8);
+    if (chance(60)) {
+      r.seen_at = s.last - 500 + static_cast<std::int64_t>(pick(600));
+      r.since = std::max<std::int64_t>(0, kNow - r.seen_at - static_cast<std::int64_t>(pick(1500)));
+    }
     r.limit = std::max(1u, units());
     r.limit_version = version();
     return r;
@@ -101,10 +106,11 @@ std::string packed(const MemberState& m) {
 std::map<std::string, std::string> limit_hash(const LimitState& s) {
   if (!s.known) return {};
   const auto text = [](auto n) { return std::to_string(n); };
-  return {{"limit", text(s.limit)}, {"version", text(s.limit_version)},
-          {"ver", text(s.ver)},     {"learn", text(s.learn)},
-          {"last", text(s.last)},   {"hungry", text(s.hungry)},
-          {"sum", text(s.sum)},     {"run", s.run}};
+  return {{"limit", text(s.limit)},    {"version", text(s.limit_version)},
+          {"ver", text(s.ver)},        {"learn", text(s.learn)},
+          {"last", text(s.last)},      {"hungry", text(s.hungry)},
+          {"sum", text(s.sum)},        {"run", s.run},
+          {"doubted", text(s.doubted)}};
 }
 
 std::map<std::string, std::string> member_hash(const LimitState& s) {
@@ -131,7 +137,7 @@ std::string script_with_time() {
   const std::string clock = "local now = t[1] * 1000 + math.floor(t[2] / 1000)";
   const std::size_t at = text.find(clock);
   EXPECT_NE(at, text.npos);
-  return text.replace(at, clock.size(), "local now = tonumber(ARGV[17])");
+  return text.replace(at, clock.size(), "local now = tonumber(ARGV[19])");
 }
 
 TEST(LimitScript, DecidesAsTheLibraryDoes) {

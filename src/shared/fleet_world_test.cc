@@ -50,13 +50,14 @@ TEST_P(EachRuleIsNeeded, WithoutItTheLimitBreaks) {
 }
 
 std::string rule_name(const testing::TestParamInfo<Without>& rule) {
-  constexpr const char* all[] = {"Nothing", "Sequence", "Learning", "EmptyClaim", "Margin", "StepDetection"};
+  constexpr const char* all[] = {"Nothing", "Sequence",      "Learning", "EmptyClaim",
+                                 "Margin",  "StepDetection", "Measuring"};
   return all[static_cast<int>(rule.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Fleet, EachRuleIsNeeded,
                          testing::Values(Without::sequence, Without::learning, Without::empty_claim,
-                                         Without::margin, Without::step_detection),
+                                         Without::margin, Without::step_detection, Without::measuring),
                          rule_name);
 
 }  // namespace

@@ -19,7 +19,7 @@
 namespace bulkhead::shared {
 
 // A rule that is left out, to show that the test notices.
-enum class Without { nothing, sequence, learning, empty_claim, margin, step_detection };
+enum class Without { nothing, sequence, learning, empty_claim, margin, step_detection, measuring };
 
 class FleetWorld {
  public:
@@ -107,7 +107,7 @@ class FleetWorld {
     }
     if (lease.in_use() > 0 && chance(45)) lease.give_back(1);
     if (pick(300) == 0) {  // a clean end, and another process in its place
-      send(i, lease.leave_request(run_));
+      send(i, lease.leave_request(run_, ns()));
       renew(p);
       return;
     }
@@ -138,6 +138,7 @@ class FleetWorld {
     const auto stored = state_.members.find(r.member);
     if (without_ == Without::sequence && stored != state_.members.end())
       r.seq = std::max(r.seq, stored->second.seq + 1);
+    if (without_ == Without::measuring) r.since = std::max<std::int64_t>(0, server_now - r.seen_at);
     if (without_ == Without::learning) {
       if (!state_.known) state_ = {.known = true, .limit = kLimit};
       state_.run = r.run;

@@ -42,17 +42,24 @@ void Lease::set_cap(std::uint32_t cap) noexcept {
   }
 }
 
-void Lease::drop_idle() noexcept {
+void Lease::drop_idle(std::uint32_t keep) noexcept {
   if (host_) {
-    const std::uint32_t used = host_->in_use_by_all();
-    if (used < host_->cap()) host_->set_cap(used);
+    const std::uint32_t most = std::max(keep, host_->in_use_by_all());
+    if (most < host_->cap()) host_->set_cap(most);
     return;
   }
   std::uint64_t w = word_.load(std::memory_order_relaxed);
-  while (in_use(w) < cap(w) &&
-         !word_.compare_exchange_weak(w, std::uint64_t{in_use(w)} << 32 | in_use(w),
+  while (std::max(keep, in_use(w)) < cap(w) &&
+         !word_.compare_exchange_weak(w, std::uint64_t{std::max(keep, in_use(w))} << 32 | in_use(w),
                                       std::memory_order_acq_rel, std::memory_order_relaxed)) {
   }
+}
+
+// While the store learns it grants nothing new, so nothing is given back. While units are spare, a member keeps what it
+// will soon need again: its calls then need no request, and run on while the store is silent or learns.
+std::uint32_t Lease::keeps(const Needs& needs, std::int64_t now) const noexcept {
+  if (now < learning_until_) return std::numeric_limits<std::uint32_t>::max();
+  return roomy_ ? needs.need : 0;
 }
 
 std::uint32_t Lease::safe_share() const noexcept {
@@ -86,17 +93,16 @@ std::int64_t Lease::due(const Needs& needs) const noexcept {
   const auto sooner = [&](std::int64_t t) { at = std::min(at, t); };
   if (full_ || hungry_ || held() < granted_) sooner(sent_at_ + o_.times.min_sync);
   const std::uint64_t w = word();
-  const bool learning = sent_at_ < learning_until_;
   if (o_.direct) {
-    if (needs.line > 0 && !learning) sooner(std::max(sent_at_, full_until_));
-    if (needs.line == 0 && cap(w) > in_use(w)) sooner(sent_at_);
+    if (needs.line > 0) sooner(std::max({sent_at_, full_until_, learning_until_}));
+    if (needs.line == 0 && cap(w) > std::max(in_use(w), keeps(needs, sent_at_))) sooner(sent_at_);
   } else if (needs.rejected || needs.line > 0 || needs_much_less(needs)) {
     sooner(sent_at_ + o_.times.min_sync);
   }
   return at;
 }
 
-StoreRequest Lease::request(StoreOp op, const std::string& run) {
+StoreRequest Lease::request(StoreOp op, const std::string& run, std::int64_t now) {
   StoreRequest r;
   r.op = op;
   r.member = o_.member;
@@ -108,6 +114,8 @@ StoreRequest Lease::request(StoreOp op, const std::string& run) {
   r.gap = o_.times.gap / kMilli;
   r.run = run;
   r.seen_ver = seen_ver_;
+  r.seen_at = seen_at_;
+  r.since = seen_at_ != 0 ? (now - heard_at_) / kMilli : 0;
   r.limit = o_.limit;
   r.limit_version = o_.limit_version;
   return r;
@@ -116,12 +124,12 @@ StoreRequest Lease::request(StoreOp op, const std::string& run) {
 std::optional<StoreRequest> Lease::next(const Needs& needs, const std::string& run, std::int64_t now) {
   if (now < due(needs)) return std::nullopt;
   const bool sync = needs_sync(needs, now);
-  StoreRequest r = request(StoreOp::sync, run);
+  StoreRequest r = request(StoreOp::sync, run, now);
   // C1: lowered first, sent afterwards.
   if (!valid(now)) {
     r.have = claim(now);
   } else {
-    if (o_.direct && needs.line == 0) drop_idle();
+    if (o_.direct && needs.line == 0) drop_idle(keeps(needs, now));
     r.have = held();
   }
   // What is given back now is not used without a lease either.
@@ -159,6 +167,8 @@ bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t no
     o_.limit = reply.limit;
     o_.limit_version = reply.limit_version;
   }
+  seen_at_ = reply.status == StoreStatus::ok ? reply.at : 0;
+  heard_at_ = now;
   if (reply.status != StoreStatus::ok) {
     full_ = true;
     publish();
@@ -174,10 +184,12 @@ bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t no
   publish();  // what is granted, before it is used
   // A sync says anew what this member's share is; the others only add to the cap what they have fetched.
   std::uint32_t most = cap() + (reply.granted - std::min(reply.granted, sent_have_));
+  roomy_ = !reply.hungry && 4 * std::uint64_t{reply.spare} >= reply.limit;
   if (synced) {
     synced_at_ = now;
     target_ = reply.target;
-    most = target_;
+    // What it may give back it cannot get again while the store learns.
+    most = (o_.direct || reply.learning > 0) && reply.spare > 0 ? reply.granted : target_;
   }
   set_cap(std::min({reply.granted, local_cap(), most}));
   if (o_.direct && reply.granted < sent_want_) {
@@ -202,11 +214,11 @@ bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t no
   return true;
 }
 
-StoreRequest Lease::leave_request(const std::string& run) {
+StoreRequest Lease::leave_request(const std::string& run, std::int64_t now) {
   set_cap(0);
   void_all();
   granted_ = 0;
-  StoreRequest r = request(StoreOp::leave, run);
+  StoreRequest r = request(StoreOp::leave, run, now);
   publish();
   return r;
 }
@@ -261,6 +273,8 @@ void Lease::resume(const LeaseTerms& t) noexcept {
   }
   deadline_ = t.deadline;
   full_ = true;
+  seen_at_ = 0;  // another process heard it
+  roomy_ = false;
   sent_any_ = outstanding_ = false;
 }
 

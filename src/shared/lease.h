@@ -91,6 +91,8 @@ class Lease {
         0;                  // of these, what the first call needs at once; or what a rejected call has needed
     bool rejected = false;  // a call has found too few units since the last request
   };
+  // `direct`: units that stay here although no call uses or waits for them.
+  std::uint32_t keeps(const Needs& needs, std::int64_t now) const noexcept;
   // When next() has to be called at the latest, if the needs stay as they are.
   std::int64_t due(const Needs& needs) const noexcept;
   // The request to send now, or none. The one before counts as lost if its reply has not come in time.
@@ -98,7 +100,7 @@ class Lease {
   // False: it is not the reply to the latest request, and changes nothing.
   bool on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t now) noexcept;
   void on_lost() noexcept { outstanding_ = false; }  // the latest request has no reply
-  StoreRequest leave_request(const std::string& run);
+  StoreRequest leave_request(const std::string& run, std::int64_t now);
   // For all members; false: out of range.
   bool set_limit(std::uint32_t limit) noexcept;
   // A number of a configuration or an operator, if its version is higher than the one in force.
@@ -134,12 +136,12 @@ class Lease {
                                                                : 0;
   }
   void set_cap(std::uint32_t cap) noexcept;
-  void drop_idle() noexcept;  // the cap becomes what is in use, if that is less
+  void drop_idle(std::uint32_t keep) noexcept;  // the cap becomes what is in use, or `keep`, if that is less
   std::uint32_t safe_share() const noexcept;
   std::uint32_t claim(std::int64_t now) noexcept;
   bool needs_sync(const Needs& needs, std::int64_t now) const noexcept;
   bool needs_much_less(const Needs& needs) const noexcept;
-  StoreRequest request(StoreOp op, const std::string& run);
+  StoreRequest request(StoreOp op, const std::string& run, std::int64_t now);
 
   HostLease* const host_;
   LeaseOptions o_;  // limit and limit_version: the newest that is known
@@ -151,11 +153,12 @@ class Lease {
   std::atomic<std::uint32_t> limit_;
 
   std::uint64_t seq_ = 0, seen_ver_ = 0;
-  bool outstanding_ = false, full_ = true, hungry_ = false, restated_ = false;
+  bool outstanding_ = false, full_ = true, hungry_ = false, restated_ = false, roomy_ = false;
   StoreOp sent_op_ = StoreOp::sync;
   std::uint32_t granted_ = 0;  // by the last reply
   std::uint32_t sent_have_ = 0, sent_want_ = 0, sent_need_ = 0, sent_slack_ = 0;
   std::int64_t sent_at_ = 0, synced_at_ = 0, renewed_at_ = 0, learning_until_ = 0, full_until_ = 0;
+  std::int64_t seen_at_ = 0, heard_at_ = 0;  // the store's time in the latest reply, and when it came
   bool sent_any_ = false;
   std::uint32_t members_ = 0, target_ = 0;
 };

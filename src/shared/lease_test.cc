@@ -167,6 +167,68 @@ TEST(Lease, DirectBorrowsWhatTheLineNeedsAndReturnsWhatIsIdle) {
   EXPECT_FALSE(m.lease.take(1, m.now));
 }
 
+// While units are left over, a direct member keeps what its calls need all the time.
+TEST(Lease, DirectKeepsItsNeedWhileThereIsRoom) {
+  Member m(WhenCutOff::closed, true);
+  const auto reply = [&](std::uint32_t granted, std::uint32_t spare, bool hungry = false) {
+    return StoreReply{
+        .ver = 1, .granted = granted, .members = 4, .limit = 20, .hungry = hungry, .spare = spare};
+  };
+  const Lease::Needs busy{.need = 2};
+  m.lease.on_reply(m.ask().seq, reply(0, 20), m.now);
+  m.lease.on_reply(m.ask({.need = 2, .line = 3}).seq, reply(3, 5), m.now);
+  EXPECT_EQ(m.ask(busy).have, 2u);  // the third one goes back at once
+  m.lease.on_reply(3, reply(2, 5), m.now);
+  EXPECT_FALSE(m.lease.next(busy, "run", m.now));
+  EXPECT_TRUE(m.lease.take(2, m.now));  // no request
+  m.lease.give_back(2);
+  m.now += kSecond;
+  EXPECT_EQ(m.ask(busy).have, 2u);  // a heartbeat
+  m.lease.on_reply(4, reply(2, 4), m.now);
+  EXPECT_EQ(m.ask(busy).have, 0u);  // others have come
+  m.lease.on_reply(5, reply(0, 4), m.now);
+
+  m.lease.on_reply(m.ask({.need = 2, .line = 2}).seq, reply(2, 15), m.now);
+  m.now += kSecond;
+  m.lease.on_reply(m.ask(busy).seq, reply(2, 15, true), m.now);  // another member got too little
+  EXPECT_EQ(m.ask(busy).have, 0u);
+}
+
+// Learning grants nothing new, so what is given back is lost until it ends.
+TEST(Lease, NothingIsGivenBackWhileTheStoreLearns) {
+  for (const bool direct : {false, true}) {
+    Member m(WhenCutOff::closed, direct);
+    m.grant(m.ask({.need = 3, .line = 3}).seq, 3);
+    m.now += kSecond;
+    const StoreRequest r = m.ask({.need = 3, .line = 1});
+    m.lease.on_reply(r.seq, {.ver = 2, .granted = 3, .target = 1, .learning = 5000, .limit = 20, .spare = 17},
+                     m.now);
+    EXPECT_EQ(m.lease.held(), 3u);
+    EXPECT_FALSE(m.lease.next({}, "run", m.now));
+    m.now += kSecond;
+    EXPECT_EQ(m.ask().have, 3u);
+    // The limit was lowered: this one holds too much.
+    m.lease.on_reply(3, {.ver = 3, .granted = 3, .target = 1, .learning = 4000, .limit = 2}, m.now);
+    EXPECT_EQ(m.lease.held(), 1u);
+  }
+}
+
+// What a request says of the time: at least so much has passed on this machine since the store's time that it saw last.
+TEST(Lease, SaysHowLongTheStoreWasSilent) {
+  Member m(WhenCutOff::closed);
+  StoreRequest r = m.ask();
+  EXPECT_EQ(r.seen_at, 0);
+  m.now += 100'000'000;
+  m.lease.on_reply(r.seq, {.ver = 1, .granted = 3, .limit = 20, .at = 77'000}, m.now);
+  m.now += 2 * kSecond + 999'999;
+  r = m.ask();
+  EXPECT_EQ(r.seen_at, 77'000);
+  EXPECT_EQ(r.since, 2000);
+  m.lease.on_reply(r.seq, {.status = StoreStatus::full, .ver = 1, .limit = 20, .at = 79'100}, m.now);
+  m.now += kSecond;
+  EXPECT_EQ(m.ask().seen_at, 0);  // the store has not taken its word, so the time in that reply says nothing
+}
+
 TEST(Lease, DirectRemembersForAMomentThatTheLimitIsFull) {
   Member m(WhenCutOff::closed, true);
   m.grant(m.ask().seq, 0);

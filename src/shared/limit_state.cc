@@ -9,7 +9,9 @@ namespace {
 
 // In the order of the script.
 StoreReply reply(StoreStatus status, const LimitState& s, const StoreRequest& r, std::int64_t now) {
-  StoreReply answer{.status = status, .ver = s.ver, .limit = s.limit, .limit_version = s.limit_version};
+  StoreReply answer{
+      .status = status, .ver = s.ver, .limit = s.limit, .limit_version = s.limit_version, .at = now};
+  if (s.limit > s.sum) answer.spare = static_cast<std::uint32_t>(s.limit - s.sum);
   if (s.learn > now) answer.learning = s.learn - now;
   answer.hungry = s.hungry > 0 && now - s.hungry < r.ttl;
   return answer;
@@ -21,10 +23,16 @@ std::uint64_t sum_of(const LimitState& s) {
   return sum;
 }
 
+// True: since the latest request, of any member, the clock has not stepped by more than `gap`: see F3.
+bool measured(const LimitState& s, const StoreRequest& r, std::int64_t now) {
+  return r.seen_at > 0 && r.seen_at <= s.last && r.seen_ver > s.doubted && r.since < r.ttl &&
+         now - r.seen_at - r.since <= r.gap;
+}
+
 // With an empty table there is no lease that a step of the clock could have ended too early.
 bool in_doubt(const LimitState& s, const StoreRequest& r, std::int64_t now) {
   return !s.known || s.run != r.run || r.seen_ver > s.ver || now < s.last ||
-         (now - s.last > r.gap && s.sum > 0);
+         (now - s.last > r.gap && s.sum > 0 && !measured(s, r, now));
 }
 
 void note(LimitState& s, MemberState& m, const StoreRequest& r, std::uint32_t granted, std::int64_t now) {
@@ -38,7 +46,7 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
   const auto known = s.members.find(r.member);
   if (known != s.members.end() && r.seq <= known->second.seq) return reply(StoreStatus::stale, s, r, now);
   std::uint64_t sum = sum_of(s);
-  if (in_doubt(s, r, now) || s.sum != sum) s.learn = now + r.ttl + r.grace;
+  const bool doubt = in_doubt(s, r, now) || s.sum != sum;
   if (!s.known) {
     s.known = true;
     s.limit = r.limit;
@@ -46,6 +54,10 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
   }
   s.run = r.run;
   s.ver = std::max(s.ver, r.seen_ver);
+  if (doubt) {
+    s.learn = now + r.ttl + r.grace;
+    s.doubted = s.ver;
+  }
   const bool learning = now < s.learn;
   if (!learning)
     s.members.erase_if([&](const auto& m) {

@@ -12,6 +12,9 @@
 //  F3  After any doubt about the table (it is missing, older than a member has seen, of another server run, or the clock
 //      stepped) no grant grows for ttl + grace: each member claims what it has, and a member that does not has lapsed by then.
 //      A request may detect a doubt; none but sync() ends it, so no other operation sets `last` while there is one.
+//      Silence alone is a doubt, because a step of the clock looks like it, unless a member has measured it: by its own clock
+//      nearly as much time has passed since its latest reply as by the store's. A member that has not heard of the store
+//      since the latest doubt cannot do that.
 //  F4  Only the member itself lowers its grant while its lease lasts.
 #pragma once
 
@@ -83,6 +86,7 @@ struct LimitState {
   std::uint64_t limit_version = 0;  // see kVersionStep
   std::uint64_t ver = 0;            // counts changes
   std::int64_t learn = 0;           // learning until then
+  std::uint64_t doubted = 0;        // ver at the latest doubt
   std::int64_t last = 0;            // time of the latest sync(), renew(), borrow() or give_back()
   std::int64_t hungry = 0;          // when a member last got less than it needs
   std::uint64_t sum = 0;            // of `granted`; else a part of the state was lost
@@ -120,6 +124,8 @@ struct StoreRequest {
   std::int64_t ttl = 5000, grace = 0, gap = 1250;
   std::string run{};           // of the server that the member is connected to
   std::uint64_t seen_ver = 0;  // the largest ver of any reply to it
+  std::int64_t seen_at = 0;    // the store's time in the latest reply, if that was `ok`; 0: none
+  std::int64_t since = 0;      // by the member's clock, ms since it had that reply, rounded down
   std::uint32_t limit = 1;     // of its configuration
   std::uint64_t limit_version = 0;
 };
@@ -139,7 +145,9 @@ struct StoreReply {
   std::uint32_t members = 0;  // in the table, this one included; 0: not reported
   std::uint32_t limit = 0;
   std::uint64_t limit_version = 0;
-  bool hungry = false;  // a member got less than it needs, within the last ttl
+  bool hungry = false;      // a member got less than it needs, within the last ttl
+  std::int64_t at = 0;      // the store's time
+  std::uint32_t spare = 0;  // units of the limit that no member holds
   bool operator==(const StoreReply&) const = default;
 };
 

@@ -58,6 +58,43 @@ TEST(LimitState, AnUnknownLimitIsLearntForOneLease) {
   EXPECT_TRUE(after.hungry);
 }
 
+TEST(LimitState, ASilenceIsADoubtUnlessAMemberHasMeasuredIt) {
+  const auto after = [](std::int64_t silence, std::int64_t step, auto&& change) {
+    Store s;
+    s.settle();
+    s.sync("b", 0, 3);
+    s.now += 500;
+    const std::int64_t heard = s.sync("a", 0, 4).at;
+    s.now += silence + step;
+    StoreRequest r = s.request(StoreOp::renew, "a");
+    r.have = r.need = 4;
+    r.seen_at = heard;
+    r.since = silence;
+    change(s, r);
+    return decide(s.state, r, s.now).status;
+  };
+  const auto as_it_is = [](Store&, StoreRequest&) {};
+  EXPECT_EQ(after(3000, 0, as_it_is), StoreStatus::ok);
+  EXPECT_EQ(after(3000, 1250, as_it_is),
+            StoreStatus::ok);  // as a step between two requests that are not far apart
+  EXPECT_EQ(after(3000, 1251, as_it_is), StoreStatus::full);
+  EXPECT_EQ(after(3000, -3001, as_it_is), StoreStatus::full);
+  EXPECT_EQ(after(3000, 0, [](Store&, StoreRequest& r) { r.seen_at = r.since = 0; }), StoreStatus::full);
+  // The lease of a member that was silent for so long has ended.
+  EXPECT_EQ(after(5000, -1, as_it_is), StoreStatus::full);
+  // It has not heard of the store since a doubt, so it cannot say what the clock did before that.
+  EXPECT_EQ(after(3000, 0, [](Store& s, StoreRequest& r) { s.state.doubted = r.seen_ver; }),
+            StoreStatus::full);
+}
+
+TEST(LimitState, ARepliesTimeAndTheSpareUnitsAreThoseAfterIt) {
+  Store s;
+  s.settle();
+  const StoreReply reply = s.sync("a", 0, 4);
+  EXPECT_EQ(reply.at, s.now);
+  EXPECT_EQ(reply.spare, 6u);
+}
+
 TEST(LimitState, ALateRequestChangesNothing) {
   Store s;
   s.settle();

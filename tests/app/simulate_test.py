@@ -243,6 +243,18 @@ class Scale(unittest.TestCase):
         self.assertLess(answer["db"]["in_flight"], 600)
         self.assertGreater(answer["db"]["in_flight"], 100)
 
+    def test_a_hiccup_of_the_store_costs_few_calls(self):
+        def rejected(mode, event=""):
+            config = ("version: 1\nbulkheads: {db: {max_concurrent: 50, max_queue: 20, max_wait: 200ms, scope: fleet}}\n"
+                      f'fleet: {{store: "redis://localhost:1", lease: 5s, mode: {mode}}}\n')
+            load = f"version: 1\nduration: 40s\nreplicas: 40\nbulkheads: {{db: {{rate: 60/s, service: 100ms}}}}\n{event}"
+            return predicted(config, load)["db"]["rejected"]
+        for mode in ("direct", "block"):  # 60 calls/s, 12 % of the limit: a lease without admissions rejects 300
+            calm = rejected(mode)
+            self.assertLess(rejected(mode, "events: [store down from 25s to 26.4s]") - calm, 30, f"{mode}: a short silence")
+            self.assertLess(rejected(mode, "events: [store forgets at 25s]") - calm, 90, f"{mode}: the leases go on")
+            self.assertLess(rejected(mode, "events: [store down from 20s to 30s]") - calm, 90, f"{mode}: the safe share")
+
     def test_replicas_stop_and_start(self):
         b = predicted(ONE, LOAD + "events: [replica 1 stops at 30s, replica 1 starts at 60s]\n")["db"]
         self.assertAlmostEqual(b["failed"] / 300, 30, delta=1)
