@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <fstream>
 #include <mutex>
 #include <random>
@@ -51,6 +52,61 @@ std::string member_name() {
 }
 
 }  // namespace
+
+// A thread for what belongs to the application: handlers and coroutines of calls that have waited, and reports. They may take
+// longer than a lease, which the other thread has to renew meanwhile.
+class Teller {
+ public:
+  ~Teller() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    ready_.notify_one();
+    thread_.join();
+  }
+  void start() {
+    thread_ = std::thread([this] { run(); });
+  }
+  void add(std::shared_ptr<FleetLimit> limit) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::ranges::find(limits_, limit) != limits_.end()) return;
+      limits_.push_back(std::move(limit));
+    }
+    ready_.notify_one();
+  }
+  void add(const Fleet::Report& report, std::string text) {
+    {
+      const std::lock_guard lock(mutex_);
+      reports_.emplace_back(&report, std::move(text));
+    }
+    ready_.notify_one();
+  }
+
+ private:
+  void run() noexcept {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ready_.wait(lock, [&] { return stop_ || !limits_.empty() || !reports_.empty(); });
+      if (limits_.empty() && reports_.empty()) return;
+      const auto limits = std::exchange(limits_, {});
+      const auto reports = std::exchange(reports_, {});
+      lock.unlock();
+      for (const auto& limit : limits) limit->tell();
+      for (const auto& [report, text] : reports) (*report)(text);
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::vector<std::shared_ptr<FleetLimit>> limits_;
+  std::vector<std::pair<const Fleet::Report*, std::string>> reports_;
+  bool stop_ = false;
+  std::thread thread_;
+};
 
 // The thread that talks to the store for all limits of this process.
 class FleetEngine {
@@ -111,6 +167,7 @@ class FleetEngine {
         open_lease);
     if (!thread_.joinable()) {
       store_ = std::make_unique<Store>(store_options(settings_));
+      teller_.start();
       thread_ = std::thread([this] { run(); });
     }
     limits_.push_back(limit);
@@ -161,39 +218,56 @@ class FleetEngine {
       problem_ = problem;
       for (const auto& limit : limits_) limit->set_problem(problem);
     }
-    if (report_ && !problem.empty()) report_("fleet: " + problem);
+    if (report_ && !problem.empty()) teller_.add(report_, "fleet: " + problem);
+  }
+
+  bool stopping() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return stop_;
   }
 
   void run() noexcept {
     for (;;) {
       awake_.store(false);  // before the look at what is to be done
-      std::vector<std::shared_ptr<FleetLimit>> limits, leaving;
-      bool stop = false;
-      {
-        const std::lock_guard lock(mutex_);
-        limits = limits_;
-        leaving.swap(leaving_);
-        stop = stop_;
-      }
-      std::erase_if(leaving, [](const auto& limit) { return !limit->has_to_leave(); });
-      bool needed = !leaving.empty();
-      for (const auto& limit : limits)
-        if (limit->tend(boot_now())) needed = true;
-      std::int64_t due = boot_now() + 3'600'000'000'000;
+      const bool stop = stopping();
+      std::int64_t due = 0;
       try {
-        if (needed && !store_->connected() && boot_now() >= retry_at_) connect();
-        if (store_->connected()) ask(limits, leaving);
-      } catch (const std::exception& error) {
-        back_off(error.what());
+        due = turn();
+      } catch (const std::exception&) {  // no memory
+        due = boot_now() + 20'000'000;
       }
       // A member that could not send its leave is dropped after its lease.
       if (stop) return;
-      const bool connected = store_->connected();
-      for (const auto& limit : limits)
-        if (connected || !limit->asks()) due = std::min(due, limit->due());
-      if (!connected && needed) due = std::min(due, retry_at_);
       sleep_until(due);
     }
+  }
+
+  // When the next one has to be, at the latest.
+  std::int64_t turn() {
+    std::vector<std::shared_ptr<FleetLimit>> limits, leaving;
+    {
+      const std::lock_guard lock(mutex_);
+      limits = limits_;
+      leaving.swap(leaving_);
+    }
+    std::erase_if(leaving, [](const auto& limit) { return !limit->has_to_leave(); });
+    bool needed = !leaving.empty();
+    for (const auto& limit : limits)
+      if (limit->tend(boot_now())) needed = true;
+    try {
+      if (needed && !store_->connected() && boot_now() >= retry_at_) connect();
+      if (store_->connected()) ask(limits, leaving);
+    } catch (const std::exception& error) {
+      back_off(error.what());
+    }
+    for (const auto& limit : limits)
+      if (limit->has_news()) teller_.add(limit);
+    std::int64_t due = boot_now() + 3'600'000'000'000;
+    const bool connected = store_->connected();
+    for (const auto& limit : limits)
+      if (connected || !limit->asks()) due = std::min(due, limit->due());
+    if (!connected && needed) due = std::min(due, retry_at_);
+    return due;
   }
 
   Clock::time_point patience() const {
@@ -249,7 +323,7 @@ class FleetEngine {
       if (asked[i].leaves) continue;
       const std::string news =
           asked[i].limit->on_reply(asked[i].seq, answers[i].ok ? &answers[i].reply : nullptr, round_trip_);
-      if (!news.empty() && report_) report_(news);
+      if (!news.empty() && report_) teller_.add(report_, news);
     }
     if (!problem.empty()) throw std::runtime_error(problem);
   }
@@ -273,6 +347,7 @@ class FleetEngine {
   double round_trip_ = 0;
   std::minstd_rand random_{std::random_device()()};
 
+  Teller teller_;
   std::thread thread_;
 };
 

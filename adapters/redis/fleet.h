@@ -9,7 +9,8 @@
 // Each process leases units and admits calls within its lease; a thread of the fleet renews it. docs/design/fleet.md explains
 // how.
 //
-// Threads: every member may be called from any thread. The fleet outlives the bulkheads that were made with it.
+// Threads: every member may be called from any thread. Handlers and coroutines of calls that have waited run on a second thread
+//   of the fleet: one that takes long delays the others, and no lease. The fleet outlives the bulkheads that were made with it.
 // Promises: at most max_concurrent units are in use under valid leases, through crashes, pauses and partitions of processes,
 //   lost, late and repeated messages, and a store that restarts, forgets, rolls back or whose clock steps. No call waits for
 //   the network in FleetMode::block, and none longer than it is willing to stay in line in FleetMode::direct.
@@ -20,7 +21,7 @@
 // Processes of one host: with a shm::Host (adapters/shm/host.h) they are one member. One of them talks to the store for all;
 //   when it ends, another one goes on within 0.1 s. A process that is stopped while it is that one lets the lease end.
 // fork(): make the fleet after it. In a child, bulkheads of the parent's fleet reject everything.
-// Cost: 36 ns for a call that need not wait, without a lock; one thread; the store carries a request per heartbeat (lease / 5), and at
+// Cost: 36 ns for a call that need not wait, without a lock; two threads; the store carries a request per heartbeat (lease / 5), and at
 //   most one per lease / 250 while calls are rejected, or two per call in FleetMode::direct.
 #pragma once
 
@@ -37,7 +38,7 @@ class FleetEngine;
 
 class Fleet final : public UnitSources {
  public:
-  // Warnings and changes of mode, one sentence each, on the thread of the fleet.
+  // Warnings and changes of mode, one sentence each, on a thread of the fleet.
   using Report = std::function<void(const std::string&)>;
 
   // The store is connected to once the first bulkhead needs it.

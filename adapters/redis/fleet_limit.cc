@@ -107,11 +107,9 @@ bool FleetLimit::resize(std::uint32_t limit) noexcept {
 
 void FleetLimit::mute() noexcept {
   if (host_) host_->mute();
-  if (teller_.load() == std::this_thread::get_id()) {
-    user_ = nullptr;
-    return;
-  }
-  const std::lock_guard lock(telling_);
+  std::unique_lock told(telling_, std::defer_lock);
+  if (teller_.load() != std::this_thread::get_id()) told.lock();
+  const std::lock_guard lock(looking_);
   user_ = nullptr;
 }
 
@@ -134,7 +132,7 @@ shared::Lease::Needs FleetLimit::needs() const noexcept {
 }
 
 UnitUser::Usage FleetLimit::usage() noexcept {
-  const std::lock_guard lock(telling_);
+  const std::lock_guard lock(looking_);
   return user_ ? user_->usage() : sampled_;
 }
 
@@ -194,7 +192,7 @@ bool FleetLimit::tend(std::int64_t now) {
     const std::uint32_t before = std::exchange(known_limit_, host_->limit());
     limit_changed = before != known_limit_;
   }
-  if (limit_changed) tell();
+  if (limit_changed) news_.store(true);
   const std::lock_guard lock(mutex_);
   return leads_;
 }
@@ -263,7 +261,7 @@ std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* re
     worth_a_look = line() > 0 || lease_.limit() != before;
     news = choose_mode(round_trip);
   }
-  if (worth_a_look) tell();
+  if (worth_a_look) news_.store(true);
   return news;
 }
 

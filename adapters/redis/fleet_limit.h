@@ -69,6 +69,13 @@ class FleetLimit {
   std::string on_reply(std::uint64_t seq, const shared::StoreReply* reply, double round_trip);
   bool has_to_leave();  // false: other processes of the host go on with the lease
   shared::StoreRequest leave(const std::string& run);
+  // True, once: units or the limit have changed, and tell() is due.
+  bool has_news() noexcept { return news_.exchange(false); }
+
+  // ---- another thread ----
+  // Calls the user, and so the handlers and coroutines of calls that have waited, which may take as long as they like.
+  void tell() noexcept;
+
   void set_problem(const std::string& problem) noexcept;  // what the other processes of the host show
   // As the agent of the host has reported it; empty if this process is the agent, or the member.
   std::string problem_of_agent() const;
@@ -83,7 +90,6 @@ class FleetLimit {
   UnitUser::Usage usage() noexcept;
   void sample(const UnitUser::Usage& usage, std::int64_t now) noexcept;
   std::string choose_mode(double round_trip);
-  void tell() noexcept;
 
   const std::string name_;
   const FleetMode mode_;
@@ -111,8 +117,11 @@ class FleetLimit {
   std::atomic<std::uint32_t> kept_{0};  // see Lease::keeps()
   std::atomic<bool> asked_{false};      // a call has come since the last sample
 
-  std::mutex telling_;  // held while the user is called, and to forget it
+  std::atomic<bool> news_{false};
+  std::mutex telling_;  // held by tell(), and to forget the user on any other thread
   std::atomic<std::thread::id> teller_{};
+  std::mutex
+      looking_;  // held while the user's numbers are read, and to forget it. Not while its handlers run: leases go on
   UnitUser* user_;
 };
 

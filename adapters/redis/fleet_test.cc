@@ -107,6 +107,24 @@ TEST(Fleet, DirectHandsAUnitFromOneProcessToAnother) {
   }
 }
 
+// Handlers of calls that have waited are not run by the thread that renews the leases.
+TEST(Fleet, ALongHandlerEndsNoLease) {
+  tests::Server server;
+  Member m(settings(server), 2);
+  std::atomic<bool> running{false}, go_on{false};
+  m.gate().async_acquire({}, [&](Result<Permit> permit) {
+    EXPECT_TRUE(permit);
+    running = true;
+    EXPECT_TRUE(until([&] { return go_on.load(); }));
+  });
+  EXPECT_TRUE(until([&] { return running.load(); }));
+  const std::uint64_t before = m.now().requests;
+  EXPECT_TRUE(until([&] { return m.now().requests >= before + 8; }, 10s));  // more than a lease
+  EXPECT_EQ(m.now().state, FleetState::leased);
+  EXPECT_TRUE(m.gate().acquire({.timeout = 10s}));  // it still has its lease
+  go_on = true;
+}
+
 TEST(Fleet, UnitsOfAMemberThatEndsAreFreeAtOnce) {
   tests::Server server;
   Member a(settings(server), 4);

@@ -6,7 +6,9 @@
 //                                        .scope = bulkhead::Scope::host}});
 //   auto done = gpu->execute(work);        // at most 4 at once in all processes that use the region
 //
-// Threads: every member may be called from any thread. The host outlives the bulkheads that were made with it.
+// Threads: every member may be called from any thread. The host outlives the bulkheads that were made with it. Handlers and
+//   coroutines of calls that have waited run on one thread of the host: one that takes long delays other calls of this process
+//   that wait for a limit of the host, and calls of other processes by at most 2 ms. Hand long work to an executor.
 // Order: first by priority, then the process whose first call in line is the oldest; FIFO within a process. A call never
 //   overtakes an older one of its own or a higher priority, unless the process of that one does not answer for 2 ms
 //   (it is stopped, or the machine is overloaded).

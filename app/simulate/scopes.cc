@@ -163,6 +163,7 @@ class Member : public std::enable_shared_from_this<Member> {
         self->round_trip_ =
             self->round_trip_ == 0 ? took : self->round_trip_ + 0.1 * (took - self->round_trip_);
         self->limit_.on_reply(seq, &reply, self->round_trip_);
+        if (self->limit_.has_news()) self->limit_.tell();
         self->wake();
       });
     });
