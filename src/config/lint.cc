@@ -80,11 +80,9 @@ constexpr Rule kRules[] = {
      "behind it.",
      "Give per_call_max at most half of max, as high as calls need."},
     {"fleet-thin", "A limit of a fleet has fewer than 5 units per process, and calls cannot wait for one.",
-     "In block mode each process admits from units of its own: with 5 of them 13 % of the calls are rejected "
-     "at a "
-     "load of 60 % while other processes have idle ones, with one of them 40 %. Waiting four times as long "
-     "as a call takes "
-     "makes up for it.",
+     "In block mode each process admits from units of its own: with 5 of them 11 % of the calls are rejected "
+     "at a load of 60 % while other processes have idle ones, with 1.25 of them 36 %. Waiting four times as "
+     "long as a call takes makes up for it.",
      "Give max_queue and a max_wait of four times typical_latency, or fleet.mode: direct or auto with a "
      "max_queue, or a larger "
      "max_concurrent."},
