@@ -7,8 +7,12 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
+#include <charconv>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
+
+#include "names.h"
 
 namespace bulkhead::redis {
 
@@ -57,6 +61,29 @@ struct Connection::Io {
   }
 };
 
+namespace {
+
+std::vector<asio::ip::tcp::endpoint> endpoints(const Address& address, Connection::Until until) {
+  unsigned short port = 0;
+  const char* const end = address.port.data() + address.port.size();
+  if (const auto [stop, error] = std::from_chars(address.port.data(), end, port);
+      error != std::errc() || stop != end)
+    throw std::runtime_error(to_string(address) + ": its port is not a number");
+  error_code no_address;
+  const auto literal = asio::ip::make_address(address.host, no_address);
+  if (!no_address) return {{literal, port}};
+  try {
+    std::vector<asio::ip::tcp::endpoint> found;
+    for (const std::string& text : system_names().find(address.host, until))
+      found.emplace_back(asio::ip::make_address(text), port);
+    return found;
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(to_string(address) + ": " + error.what());
+  }
+}
+
+}  // namespace
+
 Connection::Connection(const Address& address, const TlsOptions& tls, Until until)
     : address_(address), io_(std::make_unique<Io>()) {
   try {
@@ -64,15 +91,11 @@ Connection::Connection(const Address& address, const TlsOptions& tls, Until unti
       io_->socket.async_connect(asio::local::stream_protocol::endpoint(address.path), io_->note());
       io_->wait(address_, "connect", until);
     } else {
-      asio::ip::tcp::resolver names(io_->context);
-      error_code error;
-      const auto found = names.resolve(address.host, address.port, error);
-      if (error) throw std::runtime_error(to_string(address) + ": " + error.message());
       std::string first;
-      for (const auto& entry : found) {
+      for (const asio::ip::tcp::endpoint& endpoint : endpoints(address, until)) {
         try {
           if (io_->socket.is_open()) io_->socket.close();
-          io_->socket.async_connect(asio::generic::stream_protocol::endpoint(entry.endpoint()), io_->note());
+          io_->socket.async_connect(asio::generic::stream_protocol::endpoint(endpoint), io_->note());
           io_->wait(address_, "connect", until);
           first.clear();
           break;
@@ -81,7 +104,8 @@ Connection::Connection(const Address& address, const TlsOptions& tls, Until unti
         }
       }
       if (!first.empty()) throw std::runtime_error(first);
-      io_->socket.set_option(asio::ip::tcp::no_delay(true), error);
+      error_code ignored;
+      io_->socket.set_option(asio::ip::tcp::no_delay(true), ignored);
     }
     if (!tls.on) return;
     io_->certificates.emplace(asio::ssl::context::tls_client);

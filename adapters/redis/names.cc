@@ -1,0 +1,79 @@
+#include "names.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+namespace bulkhead::redis {
+
+Names::Addresses Names::find(const std::string& host, Until until) {
+  std::shared_ptr<Answer> answer;
+  Addresses last;
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[host];
+    last = entry.last;
+    if (!entry.asked) {
+      auto asked = std::make_shared<Answer>();
+      sigset_t all, before;
+      sigfillset(&all);
+      pthread_sigmask(SIG_BLOCK, &all, &before);  // signals are for the threads of the application
+      try {
+        std::thread([asked, host, lookup = lookup_] {
+          Addresses found;
+          std::string problem;
+          try {
+            found = lookup(host);
+            if (found.empty()) problem = "it has no address";
+          } catch (const std::exception& error) {
+            problem = error.what();
+          }
+          const std::lock_guard told(asked->mutex);
+          asked->addresses = std::move(found);
+          asked->problem = std::move(problem);
+          asked->done = true;
+          asked->ready.notify_all();
+        }).detach();
+      } catch (...) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        throw;
+      }
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      entry.asked = std::move(asked);
+    }
+    answer = entry.asked;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  std::unique_lock told(answer->mutex);
+  if (!answer->ready.wait_until(told, last.empty() ? until : now + (until - now) / 2,
+                                [&] { return answer->done; })) {
+    if (last.empty()) throw std::runtime_error("the lookup of its name has no answer in time");
+    return last;
+  }
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[host];
+  if (entry.asked == answer) entry.asked.reset();
+  if (!answer->problem.empty()) {
+    if (last.empty()) throw std::runtime_error(answer->problem);
+    return last;
+  }
+  return entry.last = answer->addresses;
+}
+
+Names& system_names() {
+  // Never destroyed: a lookup may be under way when the program ends.
+  static Names* const names = new Names([](const std::string& host) {
+    boost::asio::io_context context;
+    boost::asio::ip::tcp::resolver resolver(context);
+    Names::Addresses found;
+    for (const auto& entry : resolver.resolve(host, ""))
+      found.push_back(entry.endpoint().address().to_string());
+    return found;
+  });
+  return *names;
+}
+
+}  // namespace bulkhead::redis
