@@ -1,6 +1,6 @@
 # The commands a person types. What they do is in scripts/, CMakePresets.json and .ci/run.
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate simulate-story bench bench-control bench-gateway prove-gateway soak-gateway bench-grpc bench-peers docs package tidy format check clean
+.PHONY: help run test simulate simulate-story bench bench-shared bench-control bench-gateway prove-gateway soak-gateway bench-grpc bench-peers docs package tidy format check clean
 
 JOBS ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
@@ -36,6 +36,12 @@ bench: ## Measure against the rivals, gate and pool; ARGS is for the gate, --qui
 	$(call build,bench,build bench)
 	@build/bench/bench/bulkhead_bench $(ARGS)
 	@build/bench/bench/bulkhead_pool_bench $(if $(findstring --quick,$(ARGS)),--quick)
+
+bench-shared: ## Limits that processes share, scope: host and scope: fleet (needs redis-server); ARGS=--quick
+	$(call build,bench,build bench,--target bulkhead_host_bench --target bulkhead_fleet_bench)
+	@build/bench/bench/bulkhead_host_bench $(ARGS)
+	@build/bench/bench/bulkhead_fleet_bench $(ARGS)
+	@build/bench/bench/bulkhead_fleet_bench --store $(ARGS)
 
 bench-control: ## What the control plane and the dashboard cost: memory, time to the first page, processor; ARGS=--quick
 	$(call build,release,build,--target bulkhead_app)

@@ -116,6 +116,9 @@ int main(int count, char** words) {
     }
   std::printf("| a pair of acquire and release, one thread | ns |\n|---|---|\n");
   for (const Row& row : rows) std::printf("| %s | %.1f |\n", row.name, row.best);
+  const double best = rows[2].best;
+  constexpr double kMost = 40;
+  std::printf("%s, at most %.0f ns: %s %.1f\n", rows[2].name, kMost, best <= kMost ? "PASS" : "FAIL", best);
   if (failed != 0) std::printf("%ld calls were not admitted\n", failed);
-  return failed == 0 ? 0 : 1;
+  return failed == 0 && (quick || best <= kMost) ? 0 : 1;  // a short run on a busy machine says nothing
 }
