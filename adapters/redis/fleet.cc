@@ -146,17 +146,9 @@ class FleetEngine {
   std::shared_ptr<FleetLimit> add(const UnitSources::Request& r, UnitUser& user) {
     const std::lock_guard lock(mutex_);
     std::random_device random;
-    shared::LeaseOptions o;
+    shared::LeaseOptions o = lease_options(settings_, r);
     o.member = member_name();
-    o.times = times_of(settings_);
-    o.when_cut_off = settings_.when_cut_off;
-    o.static_for = settings_.cut_off_for.count();
-    o.max_share = settings_.max_share;
-    o.weight = settings_.weight;
     o.tie = random();
-    o.limit = r.max_concurrent;
-    o.limit_version = settings_.version * shared::kVersionStep;
-    o.direct = settings_.mode != FleetMode::block && r.max_queue > 0;
     FleetLimit::OpenLease open_lease;
     if (host_ && host_->available())
       open_lease = [&](std::function<void()> on_call) {

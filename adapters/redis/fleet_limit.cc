@@ -30,6 +30,20 @@ void watch_forks() {
   (void)watched;
 }
 
+shared::LeaseOptions lease_options(const FleetSettings& s, const UnitSources::Request& r) {
+  shared::LeaseOptions o;
+  o.times = shared::LeaseTimes::from(s.lease.count(), s.grace.count());
+  o.when_cut_off = s.when_cut_off;
+  o.static_for = s.cut_off_for.count();
+  o.max_share = s.max_share;
+  o.weight = s.weight;
+  o.replicas = s.replicas;
+  o.limit = r.max_concurrent;
+  o.limit_version = s.version * shared::kVersionStep;
+  o.direct = s.mode != FleetMode::block && r.max_queue > 0;
+  return o;
+}
+
 FleetLimit::FleetLimit(std::string name, shared::LeaseOptions options, FleetMode mode, bool has_line,
                        UnitUser& user, std::function<void()> wake, const OpenLease& open_lease, Now now)
     : name_(std::move(name)),

@@ -28,6 +28,9 @@ inline std::int64_t boot_now() noexcept {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
+// The lease that a bulkhead asks for. The caller adds the name of the member and its tie-breaker.
+shared::LeaseOptions lease_options(const FleetSettings& settings, const UnitSources::Request& request);
+
 // Counts the forks of this process: the thread of a fleet does not exist in a child.
 extern std::atomic<std::uint32_t> forks;
 void watch_forks();

@@ -116,18 +116,9 @@ class Member : public std::enable_shared_from_this<Member> {
     return 1'700'000'000'000 + world.engine.now() / 1'000'000;
   }
   shared::LeaseOptions options(const UnitSources::Request& r) {
-    const FleetSettings& s = world_->fleet;
-    shared::LeaseOptions o;
+    shared::LeaseOptions o = redis::lease_options(world_->fleet, r);
     o.member = "replica-" + std::to_string(replica_) + "-" + std::to_string(++world_->members);
-    o.times = world_->times;
-    o.when_cut_off = s.when_cut_off;
-    o.static_for = s.cut_off_for.count();
-    o.max_share = s.max_share;
-    o.weight = s.weight;
     o.tie = static_cast<std::uint32_t>(world_->engine.random()());
-    o.limit = r.max_concurrent;
-    o.limit_version = s.version * shared::kVersionStep;
-    o.direct = s.mode != FleetMode::block && r.max_queue > 0;
     return o;
   }
 

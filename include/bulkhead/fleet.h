@@ -17,7 +17,8 @@
 namespace bulkhead {
 
 // What a process admits when the store has not answered for so long that its lease has ended. In every mode the calls in
-// flight continue.
+// flight continue. If the number of processes is known (FleetSettings::replicas), `max_concurrent / processes` is at most that of
+// this number, and a process that starts while the store learns gets that share at once, except with `closed`.
 enum class WhenCutOff : std::uint8_t {
   safe_share,  // up to its last lease, and at most max_concurrent / processes; FleetMode::direct: that number
   closed,      // nothing
@@ -56,7 +57,7 @@ struct FleetSettings {
   std::string prefix = "bulkhead";  // of the keys
   std::string ca_file{};            // PEM; empty: the certificates of the system
   std::string password_file{};      // instead of a password in `store`
-  std::uint32_t replicas = 0;       // how many processes there will be; only the linter uses this
+  std::uint32_t replicas = 0;       // how many processes there will be; 0: not known. See WhenCutOff
   bool operator==(const FleetSettings&) const = default;
 };
 

@@ -268,7 +268,7 @@ constexpr SettingRow kFleetRows[] = {
      .says = "Begins the keys in the store: fleets with different prefixes do not share limits.", .example = "shop"},
     {.name = "replicas", .kind = Kind::count, .access = AT(FleetSettings, replicas), .low = 0, .high = 1'000'000,
      .live = false,
-     .says = "How many processes the fleet has; only the linter uses this.", .example = "40"},
+     .says = "How many processes the fleet has: they share the limit evenly until the store has learned, at a start and when it is lost.", .example = "40"},
 };
 constexpr Section kFleet{.name = "fleet",
                          .says = "Where bulkheads with scope: fleet share their limits.",

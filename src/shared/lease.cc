@@ -63,13 +63,14 @@ std::uint32_t Lease::keeps(const Needs& needs, std::int64_t now) const noexcept 
 }
 
 std::uint32_t Lease::safe_share() const noexcept {
-  return std::min(local_cap(), limit() / std::max(1u, members_));
+  return std::min(local_cap(), limit() / std::max({1u, members_, o_.replicas}));
 }
 
-// C3. The calls that still run are a debt: `in_use` has to fall below the new cap before a call is admitted.
+// C3. Claimed by all members at the first start they are within the limit, so the fleet need not wait until the store has
+// learned that there are no others. The calls that still run are a debt: `in_use` has to fall below the new cap before a call is admitted.
 std::uint32_t Lease::claim(std::int64_t now) noexcept {
-  const std::uint32_t units =
-      o_.when_cut_off == WhenCutOff::local ? std::min(cap(), safe_share()) : allowed(now);
+  std::uint32_t units = o_.when_cut_off == WhenCutOff::local ? std::min(cap(), safe_share()) : allowed(now);
+  if (renewed_at_ == 0 && o_.replicas != 0 && o_.when_cut_off != WhenCutOff::closed) units = safe_share();
   set_cap(units);
   return units;
 }
@@ -208,7 +209,8 @@ bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t no
   else if (o_.when_cut_off == WhenCutOff::local)
     degraded = local_cap();
   static_cap_.store(degraded, std::memory_order_relaxed);
-  static_until_.store(deadline + o_.static_for, std::memory_order_relaxed);
+  const std::int64_t most_static = std::numeric_limits<std::int64_t>::max() - deadline;
+  static_until_.store(deadline + std::min(o_.static_for, most_static), std::memory_order_relaxed);
   deadline_.store(deadline, std::memory_order_release);  // after the cap: see allowed()
   publish();
   return true;

@@ -11,7 +11,8 @@
 //  C4  A cap below what is in use (the member's share has become smaller) admits no call until enough calls have ended; their
 //      units are held until then. Otherwise a member under load would never give units back.
 //  C2  `in_use` grows only while it stays within cap and the lease is valid, or within what the degraded mode allows.
-//  C3  A member whose lease has lapsed claims what its degraded mode lets it use, and no more: 0 in `closed`.
+//  C3  A member whose lease has lapsed claims what its degraded mode lets it use, and no more: 0 in `closed`. One that has
+//      not had a lease claims its part of the limit if it knows how many members there will be, and 0 in `closed`.
 //  T   gap >= 1.25 heartbeat: members that are well do not look like a step of the clock. margin >= gap + 2 % of ttl: a step
 //      too small to be noticed cannot end a lease early. ttl - margin >= 3 heartbeats + reply_timeout: one lost reply
 //      costs nothing.
@@ -48,6 +49,7 @@ struct LeaseOptions {
   std::int64_t static_for = 300'000'000'000;  // how long a degraded mode admits anything
   double max_share = 1;                       // of the limit that this process uses, always
   std::uint32_t weight = 1, tie = 0;
+  std::uint32_t replicas = 0;  // how many members there will be; 0: not known
   std::uint32_t limit = 1;
   std::uint64_t limit_version = 0;
   bool direct = false;  // hold what calls use, instead of what they probably will

@@ -106,6 +106,41 @@ TEST(Lease, WhatWasGivenBackIsNotUsedWithoutALease) {
   EXPECT_EQ(m.lease.allowed(m.lease.deadline()), 3u);
 }
 
+TEST(Lease, AMemberThatStartsClaimsItsPartIfItKnowsHowManyThereAre) {
+  const auto claims = [](WhenCutOff mode, std::uint32_t replicas, bool direct) {
+    Lease lease({.member = "a", .when_cut_off = mode, .replicas = replicas, .limit = 20, .direct = direct});
+    const auto r = lease.next({}, "run", kSecond);
+    EXPECT_EQ(lease.allowed(kSecond), mode == WhenCutOff::local ? 20u : 0u);  // nothing is granted yet
+    lease.on_reply(r->seq,
+                   {.ver = 1, .granted = r->have, .learning = 5000, .members = 1, .limit = 20, .spare = 1},
+                   kSecond);
+    EXPECT_EQ(lease.allowed(kSecond), r->have);
+    EXPECT_EQ(lease.next({}, "run", 2 * kSecond)->have, r->have);  // and keeps it while the store learns
+    return r->have;
+  };
+  for (const bool direct : {false, true}) {
+    EXPECT_EQ(claims(WhenCutOff::safe_share, 8, direct), 2u);
+    EXPECT_EQ(claims(WhenCutOff::keep, 8, direct), 2u);
+    EXPECT_EQ(claims(WhenCutOff::local, 8, direct), 2u);
+    EXPECT_EQ(claims(WhenCutOff::safe_share, 40, direct), 0u);
+    EXPECT_EQ(claims(WhenCutOff::safe_share, 0, direct), 0u);
+    EXPECT_EQ(claims(WhenCutOff::closed, 8, direct), 0u);  // it promises the limit and nothing on top
+  }
+}
+
+// The first of a fleet has seen no other member yet.
+TEST(Lease, TheSafeShareIsThatOfAllMembersThatThereWillBe) {
+  Lease lease({.member = "a", .replicas = 5, .limit = 20, .direct = true});
+  lease.on_reply(lease.next({}, "run", kSecond)->seq, {.ver = 1, .members = 1, .limit = 20}, kSecond);
+  EXPECT_EQ(lease.allowed(lease.deadline()), 4u);
+}
+
+TEST(Lease, ADegradedModeMayLastForEver) {
+  Lease lease({.member = "a", .static_for = INT64_MAX, .limit = 20, .direct = true});
+  lease.on_reply(lease.next({}, "run", kSecond)->seq, {.ver = 1, .members = 4, .limit = 20}, kSecond);
+  EXPECT_EQ(lease.allowed(1000 * kSecond), 5u);
+}
+
 TEST(Lease, OnlyLocalAdmitsBeforeTheFirstLease) {
   EXPECT_FALSE(Member(WhenCutOff::safe_share).lease.take(1, kSecond));
   EXPECT_TRUE(Member(WhenCutOff::local).lease.take(1, kSecond));

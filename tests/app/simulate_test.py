@@ -243,6 +243,15 @@ class Scale(unittest.TestCase):
         self.assertLess(answer["db"]["in_flight"], 600)
         self.assertGreater(answer["db"]["in_flight"], 100)
 
+    def test_a_fleet_that_knows_its_size_starts_with_even_shares(self):
+        def rejected(replicas, mode):
+            config = ("version: 1\nbulkheads: {db: {max_concurrent: 80, max_queue: 20, max_wait: 200ms, scope: fleet}}\n"
+                      f'fleet: {{store: "redis://localhost:1", lease: 5s, mode: {mode}{replicas}}}\n')
+            return predicted(config, "version: 1\nduration: 10s\nreplicas: 40\nbulkheads: {db: {rate: 60/s, service: 100ms}}\n")["db"]["rejected"]
+        for mode in ("direct", "block"):
+            self.assertGreater(rejected("", mode), 250, f"{mode}: nothing for one lease")
+            self.assertLess(rejected(", replicas: 40", mode), 30, f"{mode}: two units each")
+
     def test_a_hiccup_of_the_store_costs_few_calls(self):
         def rejected(mode, event=""):
             config = ("version: 1\nbulkheads: {db: {max_concurrent: 50, max_queue: 20, max_wait: 200ms, scope: fleet}}\n"
