@@ -159,15 +159,6 @@ end
 
 if op == 'sync' then return sync() end
 
-if op == 'set_limit' then
-  if not known then return reply('full') end
-  if stated_version <= version then return reply('stale') end
-  limit, version, ver = stated, stated_version, ver + 1
-  run = f[8]
-  keep()
-  return reply('ok')
-end
-
 local raw = redis.call('HGET', m, id)
 local own = raw and unpack_member(raw)
 

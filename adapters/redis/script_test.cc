@@ -68,7 +68,7 @@ class Random {
 
   StoreRequest request(const LimitState& s) {
     StoreRequest r;
-    r.op = static_cast<StoreOp>(chance(40) ? 0 : pick(6));
+    r.op = static_cast<StoreOp>(chance(40) ? 0 : pick(5));
     r.member = member();
     r.seq = pick(40);
     const auto own = s.members.find(r.member);
@@ -80,6 +80,10 @@ class Random {
     r.slack = units();
     r.weight = weight();
     r.tie = tie();
+    if (chance(30)) {
+      r.ttl = static_cast<std::int64_t>(500 + pick(20'000));
+      r.gap = r.ttl / 4;
+    }
     r.grace = chance(70) ? 0 : static_cast<std::int64_t>(pick(2000));
     r.run = "run";
     r.seen_ver = 98 + pick(8);

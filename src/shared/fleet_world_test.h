@@ -28,6 +28,7 @@ class FleetWorld {
 
   FleetWorld(std::uint64_t seed, Without without) : random_(seed), without_(without) {
     moves_limit_ = without == Without::nothing && pick(4) == 0;
+    if (without == Without::nothing && chance(25)) grace_ = pick(2000) * 1'000'000;
     for (int i = 0; i < 5; ++i) {
       members_.emplace_back();
       renew(members_.back());
@@ -87,7 +88,7 @@ class FleetWorld {
     o.member = "m" + std::to_string(++made_);
     o.tie = static_cast<std::uint32_t>(random_());
     o.limit = kLimit;
-    o.times = LeaseTimes::from(kTtl * 1'000'000, 0);
+    o.times = LeaseTimes::from(kTtl * 1'000'000, grace_);
     o.when_cut_off = without_ == Without::empty_claim ? WhenCutOff::keep : WhenCutOff::closed;
     if (without_ == Without::margin || without_ == Without::step_detection) o.times.margin = kTtl * 20'000;
     if (without_ == Without::step_detection) o.times.gap = kTtl * 1'000'000;
@@ -231,6 +232,7 @@ class FleetWorld {
   std::mt19937_64 random_;
   const Without without_;
   bool moves_limit_ = false;
+  std::int64_t grace_ = 0;
   std::priority_queue<Event> events_;
   std::uint64_t order_ = 0;
   std::int64_t now_ = 1'000'000;
@@ -244,7 +246,7 @@ class FleetWorld {
   std::int64_t offset_ = 1'700'000'000'000, stepped_at_ = 0, stalled_until_ = 0;
   std::deque<std::pair<std::int64_t, LimitState>> past_;
 
-  std::uint64_t violations_ = 0, requests_ = 0, by_op_[6] = {};
+  std::uint64_t violations_ = 0, requests_ = 0, by_op_[5] = {};
   std::uint32_t worst_ = 0;
   std::int64_t leased_ = 0, checks_ = 0;
 };

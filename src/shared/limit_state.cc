@@ -125,15 +125,6 @@ StoreReply leave(LimitState& s, const StoreRequest& r, std::int64_t now) {
   return reply(StoreStatus::ok, s, r, now);
 }
 
-StoreReply set_limit(LimitState& s, const StoreRequest& r, std::int64_t now) {
-  if (!s.known) return reply(StoreStatus::full, s, r, now);
-  if (r.limit_version <= s.limit_version) return reply(StoreStatus::stale, s, r, now);
-  s.limit = r.limit;
-  s.limit_version = r.limit_version;
-  ++s.ver;
-  return reply(StoreStatus::ok, s, r, now);
-}
-
 }  // namespace
 
 StoreReply decide(LimitState& state, const StoreRequest& request, std::int64_t now) {
@@ -142,8 +133,6 @@ StoreReply decide(LimitState& state, const StoreRequest& request, std::int64_t n
       return sync(state, request, now);
     case StoreOp::leave:
       return leave(state, request, now);
-    case StoreOp::set_limit:
-      return set_limit(state, request, now);
     default:
       return fast(state, request, now);
   }

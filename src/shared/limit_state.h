@@ -107,10 +107,9 @@ enum class StoreOp : std::uint8_t {
   borrow,     // and `want` more units, or as many of them as there are
   give_back,  // and `have` is less than before
   leave,
-  set_limit,
 };
 constexpr const char* to_string(StoreOp op) noexcept {
-  constexpr const char* names[] = {"sync", "renew", "borrow", "give_back", "leave", "set_limit"};
+  constexpr const char* names[] = {"sync", "renew", "borrow", "give_back", "leave"};
   return names[static_cast<std::size_t>(op)];
 }
 

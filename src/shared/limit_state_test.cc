@@ -179,10 +179,11 @@ TEST(LimitState, AnOldConfigurationDoesNotRevertTheLimit) {
   r.limit_version = kVersionStep;
   EXPECT_EQ(decide(s.state, r, s.now).limit, 20u);
   EXPECT_EQ(s.sync("a", 0, 0).limit, 20u);
-  r = s.request(StoreOp::set_limit, "b");
+  r = s.request(StoreOp::sync, "a");
   r.limit = 30;
   r.limit_version = kVersionStep;
-  EXPECT_EQ(decide(s.state, r, s.now).status, StoreStatus::stale);
+  EXPECT_EQ(decide(s.state, r, s.now).limit, 20u);
+  r.seq = ++s.seq;
   r.limit_version = kVersionStep + 1;
   EXPECT_EQ(decide(s.state, r, s.now).limit, 30u);
 }
