@@ -1,4 +1,5 @@
-// resp.h - the protocol of Redis and Valkey, RESP2 and RESP3: requests as bytes, replies from bytes. No sockets.
+// resp.h - the protocol of Redis and Valkey: requests as bytes, replies from bytes. No sockets. The store is spoken to in
+// RESP2, which each server starts with (no HELLO 3, so a reply is never a push); the types of RESP3 are read, too.
 #pragma once
 
 #include <cstdint>

@@ -94,11 +94,13 @@ Value Server::call(std::initializer_list<std::string_view> words) {
   return connection.call(words, until);
 }
 
-Sentinel::Sentinel(const Server& master) {
+Sentinel::Sentinel(const Server& master, const std::string& password) {
   const std::filesystem::path conf = dir_.path() / "conf";
   std::ofstream(conf)
       << "sentinel monitor limits 127.0.0.1 " << master.port()
-      << " 1\nsentinel down-after-milliseconds limits 500\nsentinel failover-timeout limits 5000\n";
+      << " 1\nsentinel down-after-milliseconds limits 500\nsentinel failover-timeout limits 5000\n"
+      << (password.empty() ? ""
+                           : "requirepass " + password + "\nsentinel auth-pass limits " + password + "\n");
   server_ = std::make_unique<Server>(std::vector<std::string>{conf.string(), "--sentinel"});
 }
 

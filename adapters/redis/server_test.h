@@ -45,7 +45,7 @@ class Server {
 // A Sentinel that watches one server under the name "limits", and promotes its replica soon after it has died.
 class Sentinel {
  public:
-  explicit Sentinel(const Server& master);
+  explicit Sentinel(const Server& master, const std::string& password = {});
   Server& server() noexcept { return *server_; }
   std::string url() const {
     return "redis+sentinel://127.0.0.1:" + std::to_string(server_->port()) + "/limits";

@@ -26,8 +26,20 @@ Address Store::find_master(Until until) {
     const Address& sentinel = o_.url.addresses[next_ % o_.url.addresses.size()];
     try {
       Connection connection(sentinel, {o_.url.tls, o_.ca_file}, until);
-      const Value master =
-          connection.call({"SENTINEL", "get-master-addr-by-name", o_.url.sentinel_master}, until);
+      const auto ask = [&] {
+        return connection.call({"SENTINEL", "get-master-addr-by-name", o_.url.sentinel_master}, until);
+      };
+      Value master;
+      try {
+        master = ask();
+      } catch (const std::runtime_error&
+                   error) {  // most Sentinels have no password, even if their servers have one
+        if (o_.url.password.empty() ||
+            std::string_view(error.what()).find("NOAUTH") == std::string_view::npos)
+          throw;
+        authenticate(connection, until);
+        master = ask();
+      }
       if (master.list.size() == 2) return {master.list[0].text, master.list[1].text, ""};
       problems += to_string(sentinel) + ": it knows no master \"" + o_.url.sentinel_master + "\"; ";
     } catch (const std::runtime_error& error) {
@@ -52,13 +64,15 @@ void Store::connect(Until until) {
   }
 }
 
+void Store::authenticate(Connection& connection, Until until) {
+  if (o_.url.user.empty())
+    connection.call({"AUTH", o_.url.password}, until);
+  else
+    connection.call({"AUTH", o_.url.user, o_.url.password}, until);
+}
+
 void Store::introduce(Connection& connection, Until until) {
-  if (!o_.url.password.empty()) {
-    if (o_.url.user.empty())
-      connection.call({"AUTH", o_.url.password}, until);
-    else
-      connection.call({"AUTH", o_.url.user, o_.url.password}, until);
-  }
+  if (!o_.url.password.empty()) authenticate(connection, until);
   if (o_.url.db != 0) connection.call({"SELECT", std::to_string(o_.url.db)}, until);
   read_info(connection.call({"INFO"}, until));
   sha_ = connection.call({"SCRIPT", "LOAD", kLimitScript}, until).text;

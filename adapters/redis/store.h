@@ -1,7 +1,7 @@
 // store.h - the limits of a fleet in Redis or Valkey: finds the server, keeps a connection to it, and carries requests of
 // many limits in one round trip. Used by one thread, which it makes wait for the network.
 //
-// Sentinel: they are asked for the master at each connection. Cluster: MOVED and ASK are followed; all limits of a prefix
+// Sentinel: they are asked for the master at each connection, with the password of the URL if they ask for one. Cluster: MOVED and ASK are followed; all limits of a prefix
 // are in one slot, so one connection suffices.
 #pragma once
 
@@ -51,6 +51,7 @@ class Store {
 
  private:
   Address find_master(Until until);
+  void authenticate(Connection& connection, Until until);
   void introduce(Connection& connection, Until until);
   void read_info(const Value& info);
   void follow(const std::string& redirection);

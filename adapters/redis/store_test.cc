@@ -223,5 +223,18 @@ TEST(RedisStore, AsksSentinelsForTheMaster) {
   EXPECT_EQ(store.address(), "127.0.0.1:" + std::to_string(replica.port()));
 }
 
+TEST(RedisStore, SentinelsMayAskForThePassword) {
+  tests::Server master({"--requirepass", "secret"});
+  tests::Sentinel watch(master, "secret");
+  const std::string sentinel = "127.0.0.1:" + std::to_string(watch.server().port()) + "/limits";
+  Store store = store_of("redis+sentinel://:secret@" + sentinel);
+  expect_works(store);
+  EXPECT_EQ(store.address(), "127.0.0.1:" + std::to_string(master.port()));
+  Store wrong = store_of("redis+sentinel://:other@" + sentinel);
+  EXPECT_THROW(wrong.connect(soon()), std::runtime_error);
+  Store none = store_of("redis+sentinel://" + sentinel);
+  EXPECT_THROW(none.connect(soon()), std::runtime_error);
+}
+
 }  // namespace
 }  // namespace bulkhead::redis
