@@ -17,6 +17,8 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -69,7 +71,9 @@ struct Oracle {
 // arrives late.
 class Proxy {
  public:
-  explicit Proxy(std::uint16_t to) : port_(tests::free_port()), pid_(::fork()) {
+  // `late`: percent of the requests that arrive this much later, also if their connection is closed meanwhile.
+  explicit Proxy(std::uint16_t to, unsigned late = 0, std::chrono::milliseconds by = 0ms)
+      : late_(late), by_(by), port_(tests::free_port()), pid_(::fork()) {
     if (pid_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       run(to);
@@ -94,6 +98,7 @@ class Proxy {
     return a;
   }
   [[noreturn]] void run(std::uint16_t to) const {
+    ::signal(SIGCHLD, SIG_IGN);
     const int listener = ::socket(AF_INET, SOCK_STREAM, 0), yes = 1;
     ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     sockaddr_in a = at(port_);
@@ -101,12 +106,18 @@ class Proxy {
       ::_exit(1);
     std::vector<pollfd> fds{{listener, POLLIN, 0}};
     std::vector<int> peer{-1};
+    std::vector<bool> to_server{false};
+    std::minstd_rand random(7);
     for (;;) {
       ::poll(fds.data(), fds.size(), -1);
       for (std::size_t i = fds.size(); i-- > 1;) {
         if (fds[i].revents == 0) continue;
         char buffer[4096];
         const ssize_t n = ::read(fds[i].fd, buffer, sizeof buffer);
+        if (n > 0 && late_ > 0 && to_server[i] && random() % 100 < late_) {
+          hold(peer[i], std::string(buffer, static_cast<std::size_t>(n)));
+          continue;
+        }
         if (n > 0 && ::write(peer[i], buffer, static_cast<std::size_t>(n)) == n) continue;
         const int gone[] = {fds[i].fd, peer[i]};
         for (std::size_t j = fds.size(); j-- > 1;)
@@ -114,6 +125,7 @@ class Proxy {
             ::close(fds[j].fd);
             fds.erase(fds.begin() + static_cast<std::ptrdiff_t>(j));
             peer.erase(peer.begin() + static_cast<std::ptrdiff_t>(j));
+            to_server.erase(to_server.begin() + static_cast<std::ptrdiff_t>(j));
           }
         break;
       }
@@ -127,10 +139,22 @@ class Proxy {
       }
       fds.push_back({in, POLLIN, 0});
       peer.push_back(out);
+      to_server.push_back(true);
       fds.push_back({out, POLLIN, 0});
       peer.push_back(in);
+      to_server.push_back(false);
     }
   }
+  // Another process has the connection until the bytes are sent.
+  void hold(int to, const std::string& bytes) const {
+    if (::fork() != 0) return;
+    std::this_thread::sleep_for(by_);
+    [[maybe_unused]] const auto sent = ::write(to, bytes.data(), bytes.size());
+    std::this_thread::sleep_for(100ms);  // until it is read, before the connection ends
+    ::_exit(0);
+  }
+  unsigned late_;
+  std::chrono::milliseconds by_;
   std::uint16_t port_;
   pid_t pid_;
 };
@@ -391,6 +415,17 @@ TEST_P(FleetFaults, ProcessesThatAreCutOffKeepTheBoundOfTheirMode) {
     EXPECT_TRUE(full()) << to_string(mode);
     for (std::size_t i = 0; i < kMembers; ++i) end_member(i);
   }
+}
+
+// They arrive after later ones of the same member, or after its lease has ended, and change nothing.
+TEST_P(FleetFaults, LateRequestsHoldTheLimit) {
+  tests::Server server;
+  const Proxy proxy(server.port(), 5, kLease * 2 / 5);
+  start_all(settings(proxy.url()));
+  ASSERT_TRUE(full());
+  pass(4 * kLease);
+  EXPECT_TRUE(full());
+  EXPECT_LE(oracle_.most, kLimit);
 }
 
 TEST_P(FleetFaults, ARollingDeploymentHoldsTheLimit) {
