@@ -4,7 +4,8 @@
 //   if (counts.take(16'000)) { work(); counts.give_back(16'000); }
 //
 // Threads: any number, of any number of processes.
-// Promises: T7 in layout.h. Exact: every unit counts, up to 268'435'455 of them.
+// Promises: T7 in layout.h: the calls that have been admitted hold at most the limit, up to 268'435'455 units. A call that
+//   finds too few left adds its units, looks, and withdraws them, so held() may be above the limit for an instant.
 // Not promised: that one of two calls gets units that are enough for one. Each may see the units of the other, and both look
 //   again a few times.
 // Cost: two looks at the words of all processes that ever used the limit, and one compare-exchange.
