@@ -95,7 +95,9 @@ std::int64_t Lease::due(const Needs& needs) const noexcept {
   if (full_ || hungry_ || held() < granted_) sooner(sent_at_ + o_.times.min_sync);
   const std::uint64_t w = word();
   if (o_.direct) {
-    if (needs.line > 0) sooner(std::max({sent_at_, full_until_, learning_until_}));
+    if (needs.line > 0)
+      sooner(held() < local_cap() ? std::max({sent_at_, full_until_, learning_until_})
+                                  : sent_at_ + o_.times.min_sync);
     if (needs.line == 0 && cap(w) > std::max(in_use(w), keeps(needs, sent_at_))) sooner(sent_at_);
   } else if (needs.rejected || needs.line > 0 || needs_much_less(needs)) {
     sooner(sent_at_ + o_.times.min_sync);
@@ -143,8 +145,12 @@ std::optional<StoreRequest> Lease::next(const Needs& needs, const std::string& r
     r.need =
         std::min(local_cap(), std::max(r.need, used + std::max(needs.first, std::min(needs.line, used + 1))));
   if (!sync) {
-    const std::uint32_t more =
-        o_.direct ? std::min(needs.line, local_cap() - std::min(local_cap(), r.have)) : 0;
+    std::uint32_t more = o_.direct ? std::min(needs.line, local_cap() - std::min(local_cap(), r.have)) : 0;
+    if (more > 0 && contended_ && r.have < granted_ && r.have >= target_) {
+      // Other members wait, and this one has its share: others may fetch what it gives back before it asks again.
+      more = 0;
+      full_until_ = now + kFullMemo;
+    }
     r.op = more > 0 ? StoreOp::borrow : r.have < granted_ ? StoreOp::give_back : StoreOp::renew;
     r.want = more;
   }
@@ -177,6 +183,7 @@ bool Lease::on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t no
   }
   const bool synced = sent_op_ == StoreOp::sync;
   full_ = false;
+  contended_ = reply.hungry;
   hungry_ = reply.hungry && !synced && now - synced_at_ >= o_.times.min_sync;
   learning_until_ = reply.learning > 0 ? now + reply.learning * kMilli : 0;
   limit_ = reply.limit;

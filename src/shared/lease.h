@@ -156,6 +156,7 @@ class Lease {
 
   std::uint64_t seq_ = 0, seen_ver_ = 0;
   bool outstanding_ = false, full_ = true, hungry_ = false, restated_ = false, roomy_ = false;
+  bool contended_ = false;  // the latest reply: a member has fewer units than it needs
   StoreOp sent_op_ = StoreOp::sync;
   std::uint32_t granted_ = 0;  // by the last reply
   std::uint32_t sent_have_ = 0, sent_want_ = 0, sent_need_ = 0, sent_slack_ = 0;

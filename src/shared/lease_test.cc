@@ -273,6 +273,43 @@ TEST(Lease, DirectRemembersForAMomentThatTheLimitIsFull) {
   EXPECT_TRUE(m.lease.next({.line = 1}, "run", m.now));
 }
 
+// Otherwise a member whose line never ends sends a request per reply, and no other gets a unit.
+TEST(Lease, ADirectMemberWithAllUnitsAsksAtAMeasuredPace) {
+  Member m(WhenCutOff::closed, true);
+  m.grant(m.ask({.line = 20}).seq, 20);
+  ASSERT_TRUE(m.lease.take(20, m.now));
+  const Lease::Needs waiting{.line = 4};
+  EXPECT_FALSE(m.lease.next(waiting, "run", m.now + 1'000'000));
+  EXPECT_TRUE(m.lease.next(waiting, "run", m.now + 21'000'000));
+}
+
+TEST(Lease, ADirectMemberWithItsShareLeavesWhatItGivesBackToOthers) {
+  Member m(WhenCutOff::closed, true);
+  const Lease::Needs waiting{.line = 10};
+  const auto hungry = [&](std::uint64_t seq, std::uint32_t granted, std::uint32_t target) {
+    m.lease.on_reply(
+        seq, {.ver = 1, .granted = granted, .target = target, .members = 2, .limit = 20, .hungry = true},
+        m.now);
+  };
+  m.grant(m.ask(waiting).seq, 20);
+  ASSERT_TRUE(m.lease.take(20, m.now));
+  m.now += kSecond;
+  hungry(m.ask(waiting).seq, 20, 20);  // a renewal; the next request asks for the share
+  m.now += kSecond;
+  StoreRequest r = m.ask(waiting);
+  ASSERT_EQ(r.op, StoreOp::sync);
+  hungry(r.seq, 20, 10);
+  m.lease.give_back(6);  // 14 calls still run, so the cap of 10 admits none
+  m.now += 30'000'000;
+  r = m.ask(waiting);
+  EXPECT_EQ(r.op, StoreOp::give_back);
+  EXPECT_EQ(r.have, 14u);
+  hungry(r.seq, 14, 14);
+  EXPECT_FALSE(m.lease.next(waiting, "run", m.now + 4'000'000)) << "others have the first chance";
+  m.now += 6'000'000;
+  EXPECT_TRUE(m.lease.next(waiting, "run", m.now));
+}
+
 TEST(Lease, HeartbeatsRenewAndDemandSyncs) {
   Member m(WhenCutOff::closed);
   const Lease::Needs same{.need = 2, .slack = 1};
