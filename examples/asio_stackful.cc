@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 int main() {
   bulkhead::Gate gate{{.name = "door", .max_concurrent = 1, .max_queue = 8}};
-  bulkhead::Pool pool{{.name = "reports", .threads = 1, .max_queue = 4}};
+  bulkhead::Pool pool{{.name = "reports", .max_concurrent = 1, .max_queue = 4}};
   asio::io_context io;
   asio::cancellation_signal impatience;
 

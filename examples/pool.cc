@@ -7,7 +7,7 @@
 using namespace std::chrono_literals;
 
 int main() {
-  bulkhead::Pool reports{{.name = "reports", .threads = 1, .max_queue = 1}};
+  bulkhead::Pool reports{{.name = "reports", .max_concurrent = 1, .max_queue = 1}};
   std::printf("%d rows\n", reports.submit([] { return 42; }).get().value());
 
   std::latch started{1}, finish{1};

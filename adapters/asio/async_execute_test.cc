@@ -56,7 +56,7 @@ struct Got {
 class AsioSubmit : public testing::Test {
  protected:
   std::latch go{1};  // outlives the pool's threads
-  Pool pool{{.name = "work", .threads = 1, .max_queue = 4}};
+  Pool pool{{.name = "work", .max_concurrent = 1, .max_queue = 4}};
   asio::io_context io;
 };
 
@@ -291,7 +291,7 @@ class AsioOperations : public testing::Test {
     io.run();
     io.restart();
   }
-  Pool pool{{.name = "work", .threads = 1, .max_queue = 8}};
+  Pool pool{{.name = "work", .max_concurrent = 1, .max_queue = 8}};
   Bulkhead bulkhead{{.name = "pay", .max_concurrent = 8}};
   asio::io_context io;
 };
@@ -527,7 +527,7 @@ TEST(AsioClock, WorkThatWaitsInAPoolOrRunsTooLongTimesOut) {
   asio::io_context io;
   AsioClock clock(io.get_executor());
   std::latch go{1};
-  Pool pool{{.name = "work", .threads = 1, .max_queue = 4, .clock = &clock}};
+  Pool pool{{.name = "work", .max_concurrent = 1, .max_queue = 4, .clock = &clock}};
   std::thread([] {}).join();  // with the first thread of a program ThreadSanitizer starts one of its own
   const std::ptrdiff_t before = threads();
   Got<void> running, queued;

@@ -195,7 +195,7 @@ TEST_F(CoroutineForms, AsioExecuteWithTimesOfAnAsioClock) {
 }
 
 TEST_F(CoroutineForms, AsioSubmit) {
-  Pool pool{{.name = "p", .threads = 1, .max_queue = 64}};
+  Pool pool{{.name = "p", .max_concurrent = 1, .max_queue = 64}};
   on_strands([&]() -> asio::awaitable<void> {
     for (int i = 0; i < kRounds; ++i) {
       std::string order = kLong;

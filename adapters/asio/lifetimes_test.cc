@@ -153,7 +153,7 @@ class ExecuteOnThreadsRow final : public BulkheadRow {
 class SubmitRow final : public Operation {
  public:
   void make() override {
-    pool_.emplace(PoolOptions{.name = "p", .threads = 1, .max_queue = 4});
+    pool_.emplace(PoolOptions{.name = "p", .max_concurrent = 1, .max_queue = 4});
     full_ = false;
   }
   void fill() override {

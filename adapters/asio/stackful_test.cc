@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 TEST(AsioStackful, AcquiresSubmitsAndExecutesAsIfItBlocked) {
   Gate gate{{.name = "db", .max_concurrent = 1, .max_queue = 1}};
-  Pool pool{{.name = "work", .threads = 1, .max_queue = 1}};
+  Pool pool{{.name = "work", .max_concurrent = 1, .max_queue = 1}};
   Bulkhead bulkhead{{.name = "pay", .max_concurrent = 1}};
   asio::io_context io;
   std::vector<std::string> log;

@@ -81,7 +81,7 @@ AwaitedWork<F> on_thread(EventLoop& loop, Pool& workers, F work) noexcept {
 // priority: the demo is about connections, and a bulkhead does not divide processors.
 inline PoolOptions workers_for(std::string name, std::uint32_t connections, bool reports) {
   return {.name = std::move(name),
-          .threads = connections,
+          .max_concurrent = connections,
           .max_queue = connections * 4,
           .nice = reports ? 19 : 0};
 }

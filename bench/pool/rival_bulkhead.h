@@ -15,7 +15,7 @@ class BulkheadPool {
   static constexpr bool has_workers = true;
   static constexpr unsigned batch = 64;
   explicit BulkheadPool(unsigned workers)
-      : pool_({.name = "bench", .threads = workers, .max_queue = Outstanding::window}) {}
+      : pool_({.name = "bench", .max_concurrent = workers, .max_queue = Outstanding::window}) {}
   ~BulkheadPool() {  // a rejected task would be a fast one
     if (pool_.snapshot().gate.rejected() == 0) return;
     std::fputs("bulkhead_pool_bench: the pool has rejected work\n", stderr);

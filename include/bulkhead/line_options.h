@@ -1,12 +1,12 @@
 // line_options.h - the options of a queue, shared by GateOptions, PoolOptions and BulkheadOptions.
 //
 //   bulkhead::Gate db{{.name = "db", .max_concurrent = 32, .max_queue = 64, .max_wait = 50ms}};
-//   bulkhead::Pool reports{{.name = "reports", .threads = 4, .max_queue = 64, .max_wait = 50ms}};
+//   bulkhead::Pool reports{{.name = "reports", .max_concurrent = 4, .max_queue = 64, .max_wait = 50ms}};
 //
 // Each row below is one field of each of the three structs: type, name, default. To add an option, add a row, then use
 // it in the constructor of the gate. The rows are a macro because users write the options flat: C++20 has no
 // designated initialisers for members of a base class, and a nested struct would make every use longer.
-// Names and the limit are not rows, because a pool calls its limit `threads`; neither is the clock.
+// Name, max_concurrent and clock are not rows: users write the first two first, and the clock last.
 #pragma once
 
 #include <chrono>

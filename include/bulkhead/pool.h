@@ -1,19 +1,19 @@
 // pool.h - a dedicated set of threads with a bounded queue, for calls that must not run on the
 // caller's thread.
 //
-//   bulkhead::Pool reports{{.name = "reports", .threads = 4, .max_queue = 16}};
+//   bulkhead::Pool reports{{.name = "reports", .max_concurrent = 4, .max_queue = 16}};
 //   auto task = reports.submit([](std::stop_token stop) { return slow_report(stop); },
 //                              {.execution_timeout = 2s});
 //   if (auto report = task.get_for(500ms)) show(*report);
 //   else show_cached(report.error().reason);    // timeout: the caller continues, the thread is still busy
 //
-// A pool has a Gate of `threads` units, and the queue is its line. So order, priorities, the critical reserve, eviction,
+// A pool has a Gate of `max_concurrent` units, one for each thread, and the queue is its line. So order, priorities, the critical reserve, eviction,
 // cost, timeouts, cancellation, resize and counters are those of gate.h.
 // Promises: every submission ends in exactly one result. A permit is held until the work has ended. When a caller gives
 //   up on running work, the thread still counts as busy (PoolSnapshot::abandoned).
 // Threads: every member may be called from any thread, also from work that runs in the pool. Work that waits for other
 //   work of its own pool can deadlock: a debug build aborts with a message when every thread waits for a queued task.
-//   Workers start when they are needed, up to `threads`; workers above `min_threads` end after `keep_alive` without
+//   Workers start when they are needed, up to `max_concurrent`; workers above `min_threads` end after `keep_alive` without
 //   work. If the system gives no thread, work waits for the existing workers; without any worker the submitting thread
 //   runs the work.
 // Cost: a submit takes one recycled block for the shared state (256 bytes; 640 if fn is larger than 48 bytes, from the
@@ -73,7 +73,7 @@ struct ContextHooks {
 
 struct PoolOptions {
   std::string name{};
-  std::uint32_t threads = 1;                         // the maximum number of tasks that run at once
+  std::uint32_t max_concurrent = 1;                  // the maximum number of tasks that run at once, and of threads
   BULKHEAD_LINE_OPTIONS(BULKHEAD_LINE_OPTION_FIELD)  // max_queue, max_wait, hooks ...: see line_options.h
   std::uint32_t min_threads = 0;                     // workers kept when idle
   std::chrono::nanoseconds keep_alive = std::chrono::seconds(20);
@@ -90,7 +90,7 @@ struct PoolOptions {
   // For work that computes: one thread per processor, and a queue of four times as many.
   static PoolOptions cpu_bound(std::string name);
   // For work that mostly waits: many threads, and a queue of twice as many.
-  static PoolOptions io_bound(std::string name, std::uint32_t threads = 32);
+  static PoolOptions io_bound(std::string name, std::uint32_t max_concurrent = 32);
 };
 
 struct SubmitOptions {
@@ -106,9 +106,8 @@ struct SubmitOptions {
 };
 
 struct PoolSnapshot {
-  Snapshot gate;  // in_flight: work that runs or starts now; waiting: the queue; counters
-  std::uint32_t threads = 0, max_threads = 0, idle = 0;
-  std::uint32_t queued = 0, running = 0;
+  Snapshot gate;  // max_concurrent; in_flight: work that runs or starts now; waiting: the queue; counters
+  std::uint32_t threads = 0, idle = 0;  // that exist; of these, without work
   std::uint32_t abandoned = 0;                  // running, but the caller has given up
   std::chrono::nanoseconds oldest_abandoned{};  // the longest time since a caller gave up
   std::uint64_t abandoned_total = 0, caller_runs = 0, threads_started = 0;
@@ -146,7 +145,7 @@ class Pool {
   }
 
   // Takes effect at once and never blocks; see Gate::resize. Surplus workers end when they are idle.
-  void resize(std::uint32_t threads);
+  void resize(std::uint32_t max_concurrent);
   void resize_queue(std::uint32_t max_queue);
 
   // Rejects new work and waits until all work has ended and every Task whose work ran is ready(). False: `until` came

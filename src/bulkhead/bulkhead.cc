@@ -65,7 +65,7 @@ GateOptions budget_line(const BulkheadOptions& o, Clock& clock, const Pool* pool
 PoolOptions pool_options(const BulkheadOptions& o, Clock& clock) {
   PoolOptions pool = o.pool;
   copy_line_options(pool, o);
-  pool.threads = o.max_concurrent;
+  pool.max_concurrent = o.max_concurrent;
   pool.fairness = Fairness::fifo;
   pool.measure_occupancy |= o.histograms || o.pool.measure_occupancy;
   pool.clock = &clock;

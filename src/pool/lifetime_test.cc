@@ -168,7 +168,7 @@ TEST_P(PoolLifetime, EndsInExactlyOneResult) {
   std::binary_semaphore starting{0}, start{0};
   const bool holds_start = phase == Phase::granted;
   auto pool =
-      std::make_unique<Pool>(PoolOptions{.threads = 1, .max_queue = 2, .on_thread_start = [&](std::size_t) {
+      std::make_unique<Pool>(PoolOptions{.max_concurrent = 1, .max_queue = 2, .on_thread_start = [&](std::size_t) {
                                            SyncPoints::name_this_thread("worker");
                                            if (!holds_start) return;
                                            starting.release();
@@ -221,7 +221,7 @@ TEST_P(PoolLifetime, EndsInExactlyOneResult) {
     EXPECT_TRUE(pool->shutdown());
     const PoolSnapshot s = pool->snapshot();
     EXPECT_EQ(s.gate.in_flight, 0u);
-    EXPECT_EQ(s.queued, 0u);
+    EXPECT_EQ(s.gate.waiting, 0u);
     EXPECT_EQ(s.abandoned, 0u);
     pool.reset();
   }

@@ -14,20 +14,20 @@ namespace {
   base::throw_invalid(base::join({"bulkhead \"", name, "\": ", setting, " ", problem}));
 }
 
-void check_threads(std::string_view name, std::uint32_t threads) {
-  if (threads < 1 || threads > 65'536)
-    invalid(name, "threads",
-            base::join({"= ", std::to_string(threads), " is out of range: give 1 to 65536"}));
+void check_limit(std::string_view name, std::uint32_t max_concurrent) {
+  if (max_concurrent < 1 || max_concurrent > 65'536)
+    invalid(name, "max_concurrent",
+            base::join({"= ", std::to_string(max_concurrent), " is out of range: give 1 to 65536"}));
 }
 
 PoolOptions checked(PoolOptions o) {
   const auto reject = [&](std::string_view setting, std::string_view problem) {
     invalid(o.name, setting, problem);
   };
-  check_threads(o.name, o.threads);
-  if (o.min_threads > o.threads)
-    reject("min_threads", base::join({"= ", std::to_string(o.min_threads), " is above threads = ",
-                                      std::to_string(o.threads), ": give at most that"}));
+  check_limit(o.name, o.max_concurrent);
+  if (o.min_threads > o.max_concurrent)
+    reject("min_threads", base::join({"= ", std::to_string(o.min_threads), " is above max_concurrent = ",
+                                      std::to_string(o.max_concurrent), ": give at most that"}));
   if (o.keep_alive < std::chrono::nanoseconds(0)) reject("keep_alive", "is negative: give 0 or more");
   if (o.execution_timeout <= std::chrono::nanoseconds(0))
     reject("execution_timeout", "is not positive: give more than 0, or wait_forever");
@@ -39,7 +39,7 @@ PoolOptions checked(PoolOptions o) {
 }
 
 GateOptions gate_options(const PoolOptions& o) {
-  GateOptions gate = gate_of_line(o, o.threads);
+  GateOptions gate = gate_of_line(o, o.max_concurrent);
   gate.critical_queue_reserve = std::max(o.critical_queue_reserve, o.critical_reserve);
   return gate;
 }
@@ -48,11 +48,11 @@ GateOptions gate_options(const PoolOptions& o) {
 
 PoolOptions PoolOptions::cpu_bound(std::string name) {
   const std::uint32_t processors = base::processors();
-  return {.name = std::move(name), .threads = processors, .max_queue = 4 * processors};
+  return {.name = std::move(name), .max_concurrent = processors, .max_queue = 4 * processors};
 }
 
-PoolOptions PoolOptions::io_bound(std::string name, std::uint32_t threads) {
-  return {.name = std::move(name), .threads = threads, .max_queue = 2 * threads};
+PoolOptions PoolOptions::io_bound(std::string name, std::uint32_t max_concurrent) {
+  return {.name = std::move(name), .max_concurrent = max_concurrent, .max_queue = 2 * max_concurrent};
 }
 
 PoolCore::PoolCore(const PoolOptions& o)
@@ -147,10 +147,10 @@ Result<void> Pool::start(detail::TaskState& task, const SubmitOptions& options) 
   return {};
 }
 
-void Pool::resize(std::uint32_t threads) {
-  check_threads(name(), threads);
-  core_->gate.resize(threads);
-  core_->workers->resize(threads);
+void Pool::resize(std::uint32_t max_concurrent) {
+  check_limit(name(), max_concurrent);
+  core_->gate.resize(max_concurrent);
+  core_->workers->resize(max_concurrent);
 }
 
 void Pool::allow(std::uint32_t threads) noexcept { core_->workers->resize(threads); }
@@ -179,11 +179,8 @@ PoolSnapshot Pool::snapshot() const {
   s.gate = core_->gate.snapshot();
   const Workers::Count count = core_->workers->count();
   s.threads = count.threads;
-  s.max_threads = count.max_threads;
   s.idle = count.idle;
   s.threads_started = count.started;
-  s.queued = s.gate.waiting;
-  s.running = s.gate.permits;
   s.caller_runs = core_->caller_runs.load(std::memory_order_relaxed);
   detail::MutexLock lock(core_->mutex);
   s.abandoned = core_->abandoned;

@@ -283,7 +283,7 @@ class SideBySide {
                         .now = clock_.now().time_since_epoch().count()},
                .on_reject = s.on_reject},
         pool_(PoolOptions{.name = "p",
-                          .threads = s.threads,
+                          .max_concurrent = s.threads,
                           .max_queue = s.max_queue,
                           .critical_reserve = s.reserve_percent / 100.0,
                           .keep_alive = milliseconds(s.keep_alive),
@@ -494,13 +494,13 @@ class SideBySide {
     const PoolSnapshot s = pool_.snapshot();
     const model::ModelGate& g = model_.gate;
     same("in_flight", s.gate.in_flight, g.in_flight());
-    same("running", s.running, g.running.size());
-    same("queued", s.queued, g.waiting());
+    same("permits", s.gate.permits, g.running.size());
+    same("waiting", s.gate.waiting, g.waiting());
     for (const Priority tier : {Priority::critical, Priority::normal, Priority::best_effort})
       same("waiting of a tier", s.gate.waiting_by_priority[static_cast<std::size_t>(tier)], g.waiting(tier));
     same("limit", s.gate.max_concurrent, g.limit);
     same("max_queue", s.gate.max_queue, g.max_queue);
-    same("max_threads", s.max_threads, g.limit);
+    same("max_concurrent", s.gate.max_concurrent, g.limit);
     same("admitted", s.gate.admitted, g.released + g.running.size());
     same("released", s.gate.released, g.released);
     same("failed", s.gate.failed, g.failed);

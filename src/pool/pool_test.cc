@@ -29,14 +29,14 @@ void until(const auto& condition) {
 }
 
 TEST(Pool, GivesWhatTheWorkReturned) {
-  Pool pool{{.name = "db", .threads = 2}};
+  Pool pool{{.name = "db", .max_concurrent = 2}};
   EXPECT_EQ(pool.submit([] { return 42; }).get().value(), 42);
   EXPECT_TRUE(pool.submit([] {}).get());
   EXPECT_EQ(*pool.submit([] { return std::make_unique<int>(7); }).get().value(), 7);
 }
 
 TEST(Pool, ThrowsWhatTheWorkThrewAndCountsItAsFailed) {
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   auto task = pool.submit([]() -> int { throw std::runtime_error("no"); });
   EXPECT_THROW(static_cast<void>(task.get()), std::runtime_error);
   EXPECT_EQ(pool.snapshot().gate.failed, 1u);
@@ -44,7 +44,7 @@ TEST(Pool, ThrowsWhatTheWorkThrewAndCountsItAsFailed) {
 
 TEST(Pool, RunsOnThreadsOfItsOwnThatCarryItsName) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
-  Pool pool{{.name = "db", .threads = 1}};
+  Pool pool{{.name = "db", .max_concurrent = 1}};
   const auto name = pool.submit([] {
                           char text[16] = {};
                           pthread_getname_np(pthread_self(), text, sizeof text);
@@ -55,7 +55,7 @@ TEST(Pool, RunsOnThreadsOfItsOwnThatCarryItsName) {
 }
 
 TEST(Pool, StartsThreadsOnlyWhenThereIsWork) {
-  Pool pool{{.threads = 4, .max_queue = 4}};
+  Pool pool{{.max_concurrent = 4, .max_queue = 4}};
   EXPECT_EQ(pool.snapshot().threads, 0u);
   Stuck a, b;
   auto first = pool.submit(a.work());
@@ -70,7 +70,7 @@ TEST(Pool, StartsThreadsOnlyWhenThereIsWork) {
 
 TEST(Pool, IdleThreadsEndAfterTheKeepAlive) {
   ManualClock clock;
-  Pool pool{{.threads = 2, .min_threads = 1, .keep_alive = 1s, .clock = &clock}};
+  Pool pool{{.max_concurrent = 2, .min_threads = 1, .keep_alive = 1s, .clock = &clock}};
   Stuck a, b;
   auto first = pool.submit(a.work(), {});
   a.begun.acquire();
@@ -87,14 +87,14 @@ TEST(Pool, IdleThreadsEndAfterTheKeepAlive) {
 }
 
 TEST(Pool, AKeepAliveBeyondTheEndOfTimeIsForEver) {
-  Pool pool{{.threads = 1, .keep_alive = std::chrono::nanoseconds::max() - 1ns}};
+  Pool pool{{.max_concurrent = 1, .keep_alive = std::chrono::nanoseconds::max() - 1ns}};
   EXPECT_TRUE(pool.submit([] {}).get());
   until([&] { return pool.snapshot().idle == 1; });
   EXPECT_EQ(pool.snapshot().threads, 1u);
 }
 
 TEST(Pool, ResizeSaysWhatIsWrongAndChangesNothing) {
-  Pool pool{{.name = "db", .threads = 2}};
+  Pool pool{{.name = "db", .max_concurrent = 2}};
   for (const std::uint32_t wrong : {0u, 65'537u}) {
     try {
       pool.resize(wrong);
@@ -104,7 +104,7 @@ TEST(Pool, ResizeSaysWhatIsWrongAndChangesNothing) {
                 "bulkhead \"db\": threads = " + std::to_string(wrong) + " is out of range: give 1 to 65536");
     }
   }
-  EXPECT_EQ(pool.snapshot().max_threads, 2u);
+  EXPECT_EQ(pool.snapshot().gate.max_concurrent, 2u);
   EXPECT_EQ(pool.snapshot().gate.max_concurrent, 2u);
 }
 
@@ -117,7 +117,7 @@ TEST(Pool, WorkThatThrowsWhileItIsMovedIsNotTaken) {
     }
     int operator()() const { return 1; }
   };
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   for (int moves = 0; moves < 3; ++moves) {
     try {
       EXPECT_EQ(pool.submit(Fragile(moves)).get().value(), 1);
@@ -129,7 +129,7 @@ TEST(Pool, WorkThatThrowsWhileItIsMovedIsNotTaken) {
 }
 
 TEST(Pool, AfterAGracefulShutdownNothingBegins) {
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   EXPECT_TRUE(pool.submit([] {}).get());
   EXPECT_TRUE(pool.shutdown());
   EXPECT_TRUE(pool.snapshot().gate.closed);
@@ -137,7 +137,7 @@ TEST(Pool, AfterAGracefulShutdownNothingBegins) {
 }
 
 TEST(Pool, RejectsWhenThreadsAndQueueAreFull) {
-  Pool pool{{.name = "db", .threads = 1, .max_queue = 1}};
+  Pool pool{{.name = "db", .max_concurrent = 1, .max_queue = 1}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   auto queued = pool.submit([] { return 2; });
@@ -151,7 +151,7 @@ TEST(Pool, RejectsWhenThreadsAndQueueAreFull) {
 }
 
 TEST(Pool, ServesTheTiersInOrder) {
-  Pool pool{{.threads = 1, .max_queue = 8}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 8}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   std::vector<int> order;
@@ -165,7 +165,7 @@ TEST(Pool, ServesTheTiersInOrder) {
 }
 
 TEST(Pool, BestEffortWorkIsEvictedForCriticalWork) {
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   auto report = pool.submit([] { return 1; }, {.priority = Priority::best_effort});
@@ -176,7 +176,7 @@ TEST(Pool, BestEffortWorkIsEvictedForCriticalWork) {
 }
 
 TEST(Pool, TheReserveKeepsThreadsAndPlacesForCriticalWork) {
-  Pool pool{{.threads = 2, .max_queue = 2, .critical_reserve = 0.5}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 2, .critical_reserve = 0.5}};
   Stuck a, b;
   auto normal = pool.submit(a.work());
   auto waits = pool.submit([] { return 1; });  // one thread and one place are not for it
@@ -191,20 +191,20 @@ TEST(Pool, TheReserveKeepsThreadsAndPlacesForCriticalWork) {
 
 TEST(Pool, WorkOfACallerThatGaveUpNeverRunsAndFreesItsPlaceAtOnce) {
   ManualClock clock;
-  Pool pool{{.threads = 1, .max_queue = 1, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   bool ran = false;
   auto queued = pool.submit([&] { ran = true; });
   EXPECT_EQ(queued.get_until(clock.now()).error().reason, Reason::timeout);
-  EXPECT_EQ(pool.snapshot().queued, 0u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 0u);
   auto next = pool.submit([] { return 5; });  // there is room again
   next.cancel();
-  EXPECT_EQ(pool.snapshot().queued, 0u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 0u);
   {
     auto dropped = pool.submit([&] { ran = true; });
   }
-  EXPECT_EQ(pool.snapshot().queued, 0u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 0u);
   stuck.go.release();
   EXPECT_TRUE(running.get());
   EXPECT_FALSE(ran);
@@ -212,7 +212,7 @@ TEST(Pool, WorkOfACallerThatGaveUpNeverRunsAndFreesItsPlaceAtOnce) {
 
 TEST(Pool, RunningWorkOfACallerThatGaveUpKeepsItsThreadAndIsShown) {
   ManualClock clock;
-  Pool pool{{.threads = 1, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .clock = &clock}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   stuck.begun.acquire();
@@ -221,17 +221,17 @@ TEST(Pool, RunningWorkOfACallerThatGaveUpKeepsItsThreadAndIsShown) {
   const PoolSnapshot s = pool.snapshot();
   EXPECT_EQ(s.abandoned, 1u);
   EXPECT_EQ(s.oldest_abandoned, 3s);
-  EXPECT_EQ(s.running, 1u);
+  EXPECT_EQ(s.gate.permits, 1u);
   EXPECT_EQ(pool.submit([] {}).get().error().reason, Reason::concurrency_limit);  // honest: no thread is free
   stuck.go.release();
-  until([&] { return pool.snapshot().running == 0; });
+  until([&] { return pool.snapshot().gate.permits == 0; });
   EXPECT_EQ(pool.snapshot().abandoned, 0u);
   EXPECT_EQ(pool.snapshot().abandoned_total, 1u);
 }
 
 TEST(Pool, AnExecutionTimeoutAsksTheWorkToStopAndFreesTheCaller) {
   ManualClock clock;
-  Pool pool{{.threads = 1, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .clock = &clock}};
   std::binary_semaphore begun{0};
   std::atomic<bool> stopped = false;
   auto task = pool.submit(
@@ -244,13 +244,13 @@ TEST(Pool, AnExecutionTimeoutAsksTheWorkToStopAndFreesTheCaller) {
   begun.acquire();
   clock.advance(1s);
   EXPECT_EQ(task.get().error().reason, Reason::execution_timeout);
-  until([&] { return pool.snapshot().running == 0; });
+  until([&] { return pool.snapshot().gate.permits == 0; });
   EXPECT_TRUE(stopped);
 }
 
 TEST(Pool, AQueueTimeoutRejectsWhatWaitsTooLong) {
   ManualClock clock;
-  Pool pool{{.threads = 1, .max_queue = 1, .max_wait = 1s, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1, .max_wait = 1s, .clock = &clock}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   auto queued = pool.submit([] {});
@@ -261,7 +261,7 @@ TEST(Pool, AQueueTimeoutRejectsWhatWaitsTooLong) {
 }
 
 TEST(Pool, AStopTokenCancelsQueuedAndRunningWork) {
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   std::stop_source source;
   std::binary_semaphore begun{0};
   auto running = pool.submit(
@@ -278,7 +278,7 @@ TEST(Pool, AStopTokenCancelsQueuedAndRunningWork) {
 }
 
 TEST(Pool, TheCallerRunsWhatHasNoPlaceIfAskedTo) {
-  Pool pool{{.threads = 1, .on_reject = OnReject::caller_runs}};
+  Pool pool{{.max_concurrent = 1, .on_reject = OnReject::caller_runs}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   auto here = pool.submit([] { return std::this_thread::get_id(); });
@@ -294,7 +294,7 @@ class PoolDiscardsOldest : public testing::TestWithParam<std::uint32_t> {};  // 
 INSTANTIATE_TEST_SUITE_P(, PoolDiscardsOldest, testing::Values(0u, 4u));
 
 TEST_P(PoolDiscardsOldest, OfTheLowestTierForTheNewest) {
-  Pool pool{{.threads = 1,
+  Pool pool{{.max_concurrent = 1,
              .max_queue = 3,
              .flow_queues = GetParam(),
              .flow_hand = 1,
@@ -328,7 +328,7 @@ TEST_P(PoolDiscardsOldest, OfTheLowestTierForTheNewest) {
 }
 
 TEST(Pool, AFallbackIsTheResultOfWorkThatIsRejected) {
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   auto task = pool.submit_or([] { return std::string("fresh"); },
@@ -339,12 +339,12 @@ TEST(Pool, AFallbackIsTheResultOfWorkThatIsRejected) {
 }
 
 TEST(Pool, GrowsAndShrinksWithoutLosingWork) {
-  Pool pool{{.threads = 1, .max_queue = 8}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 8}};
   Stuck a, b;
   auto first = pool.submit(a.work());
   auto second = pool.submit(b.work());
   a.begun.acquire();
-  EXPECT_EQ(pool.snapshot().queued, 1u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 1u);
   pool.resize(2);
   b.begun.acquire();
   pool.resize(1);
@@ -357,7 +357,7 @@ TEST(Pool, GrowsAndShrinksWithoutLosingWork) {
 }
 
 TEST(Pool, AGracefulShutdownRunsWhatIsQueued) {
-  Pool pool{{.threads = 1, .max_queue = 2}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 2}};
   Stuck stuck;
   auto running = pool.submit(stuck.work());
   auto queued = pool.submit([] { return 2; });
@@ -369,7 +369,7 @@ TEST(Pool, AGracefulShutdownRunsWhatIsQueued) {
 }
 
 TEST(Pool, AShutdownNowRejectsWhatIsQueuedAndStopsWhatRuns) {
-  Pool pool{{.threads = 1, .max_queue = 2}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 2}};
   std::binary_semaphore begun{0};
   auto running = pool.submit([&](std::stop_token stop) {
     begun.release();
@@ -386,7 +386,7 @@ TEST(Pool, AShutdownNowRejectsWhatIsQueuedAndStopsWhatRuns) {
 TEST(Pool, ATaskOutlivesItsPool) {
   Task<int> done, queued;
   {
-    Pool pool{{.threads = 1}};
+    Pool pool{{.max_concurrent = 1}};
     done = pool.submit([] { return 1; });
     until([&] { return done.ready(); });
   }
@@ -394,7 +394,7 @@ TEST(Pool, ATaskOutlivesItsPool) {
 }
 
 TEST(Pool, ThenIsCalledWithTheFinishedTask) {
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   std::latch called(1);
   int value = 0;
   pool.submit([] { return 42; }).then([&](Task<int> task) {
@@ -409,7 +409,7 @@ thread_local std::string trace;  // not inside the test: a worker does not pass 
 
 TEST(Pool, CarriesTheContextOfTheSubmitter) {
   Pool pool{
-      {.threads = 1,
+      {.max_concurrent = 1,
        .context = {.capture = [] { return std::make_shared<std::string>(trace); },
                    .enter = [](const auto& context) { trace = *static_cast<std::string*>(context.get()); },
                    .leave = [](const auto&) { trace.clear(); }}}};
@@ -420,7 +420,7 @@ TEST(Pool, CarriesTheContextOfTheSubmitter) {
 }
 
 TEST(Pool, KeepsPlacesOfTheQueueForCriticalWork) {
-  Pool pool{{.threads = 1, .max_queue = 2, .critical_queue_reserve = 0.5}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 2, .critical_queue_reserve = 0.5}};
   std::promise<void> go;
   const auto running = pool.submit([ready = go.get_future().share()] { ready.wait(); });
   const auto queued = pool.submit([] {});
@@ -438,15 +438,15 @@ TEST(Pool, WrongOptionsNameTheSetting) {
     }
     return "accepted";
   };
-  EXPECT_EQ(message({.name = "db", .threads = 0}),
+  EXPECT_EQ(message({.name = "db", .max_concurrent = 0}),
             "bulkhead \"db\": threads = 0 is out of range: give 1 to 65536");
-  EXPECT_THAT(message({.threads = 1, .min_threads = 2}), HasSubstr("min_threads = 2 is above threads = 1"));
+  EXPECT_THAT(message({.max_concurrent = 1, .min_threads = 2}), HasSubstr("min_threads = 2 is above max_concurrent = 1"));
   EXPECT_THAT(message({.keep_alive = -1s}), HasSubstr("keep_alive"));
   EXPECT_THAT(message({.fairness = Fairness::barging}), HasSubstr("fairness is not fifo"));
 }
 
 TEST(Pool, EverySubmissionEndsInExactlyOneResult) {
-  Pool pool{{.threads = 2, .max_queue = 16}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 16}};
   std::atomic<int> ran = 0;
   std::atomic<int> answers = 0, values = 0;
   constexpr int threads = 3, each = 5'000;
@@ -478,7 +478,7 @@ TEST(PoolDeathTest, WorkThatWaitsForItsOwnPoolIsTold) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(
       {
-        Pool pool(PoolOptions{.name = "db", .threads = 1, .max_queue = 4});
+        Pool pool(PoolOptions{.name = "db", .max_concurrent = 1, .max_queue = 4});
         static_cast<void>(pool.submit([&] { static_cast<void>(pool.submit([] {}).get()); }).get());
       },
       "self-deadlock: 1 of 1 threads of the pool wait");
@@ -487,7 +487,7 @@ TEST(PoolDeathTest, WorkThatWaitsForItsOwnPoolIsTold) {
 TEST(PoolDeathTest, WorkThatLeavesTooFewThreadsForWhatItWaitsForIsTold) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const auto nested = [](std::uint32_t outer, std::uint32_t inner) {
-    Pool pool(PoolOptions{.name = "db", .threads = 4, .max_queue = 4});
+    Pool pool(PoolOptions{.name = "db", .max_concurrent = 4, .max_queue = 4});
     return pool
         .submit([&] { return pool.submit([] { return 1; }, {.cost = inner}).get().value(); }, {.cost = outer})
         .get()

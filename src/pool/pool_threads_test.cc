@@ -64,20 +64,20 @@ auto all_at_once(Pool& pool, int n, F say) {
 
 TEST(PoolThreads, EachCarriesTheNameOfThePoolAndItsNumber) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
-  Pool pool{{.name = "db", .threads = 3}};
+  Pool pool{{.name = "db", .max_concurrent = 3}};
   EXPECT_THAT(all_at_once(pool, 3, thread_name), UnorderedElementsAre("db-1", "db-2", "db-3"));
 }
 
 TEST(PoolThreads, ALongNameLeavesRoomForTheNumber) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
-  Pool pool{{.name = "analytics-reports", .threads = 1}};
+  Pool pool{{.name = "analytics-reports", .max_concurrent = 1}};
   EXPECT_EQ(pool.submit([] { return thread_name(); }).get().value(), "analytics-rep-1");
 }
 
 TEST(PoolThreads, ANumberIsUsedAgainOnceItsThreadHasEnded) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   ManualClock clock;
-  Pool pool{{.name = "db", .threads = 1, .keep_alive = 1s, .clock = &clock}};
+  Pool pool{{.name = "db", .max_concurrent = 1, .keep_alive = 1s, .clock = &clock}};
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(pool.submit(thread_name).get().value(), "db-1");
     until([&] { return pool.snapshot().idle == 1; });
@@ -94,7 +94,7 @@ TEST(PoolThreads, RunOnlyOnTheGivenProcessors) {
   ASSERT_EQ(sched_getaffinity(0, sizeof ours, &ours), 0);
   unsigned one = 0;
   while (!CPU_ISSET(one, &ours)) ++one;
-  Pool pool{{.threads = 1, .cpus = {one}}};
+  Pool pool{{.max_concurrent = 1, .cpus = {one}}};
   const auto set = pool.submit([] {
                          cpu_set_t mine;
                          CPU_ZERO(&mine);
@@ -108,14 +108,14 @@ TEST(PoolThreads, RunOnlyOnTheGivenProcessors) {
 }
 
 TEST(PoolThreads, AProcessorThatDoesNotExistIsPassedOver) {
-  Pool pool{{.threads = 1, .cpus = {1'000'000}}};
+  Pool pool{{.max_concurrent = 1, .cpus = {1'000'000}}};
   EXPECT_EQ(pool.submit([] { return 1; }).get().value(), 1);
 }
 
 TEST(PoolThreads, HaveTheStackAskedFor) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   constexpr std::size_t asked = 3 << 20;
-  Pool pool{{.threads = 1, .stack_size = asked}};
+  Pool pool{{.max_concurrent = 1, .stack_size = asked}};
   const auto size = pool.submit([] {
                           pthread_attr_t attributes;
                           pthread_getattr_np(pthread_self(), &attributes);
@@ -133,7 +133,7 @@ TEST(PoolThreads, AreAsNiceAsAskedAndNobodyElseIs) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   const auto niceness = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid))); };
   const int before = niceness();
-  Pool pool{{.threads = 1, .nice = 19}};
+  Pool pool{{.max_concurrent = 1, .nice = 19}};
   EXPECT_EQ(pool.submit(niceness).get().value(), 19);
   EXPECT_EQ(niceness(), before);
 }
@@ -148,7 +148,7 @@ TEST(PoolThreads, TheHooksRunOnEachThreadWithItsNumberAroundAllItsWork) {
   };
   {
     Pool pool{{.name = "db",
-               .threads = 1,
+               .max_concurrent = 1,
                .on_thread_start = [&](std::size_t n) { note(thread_name() + " start " + std::to_string(n)); },
                .on_thread_end = [&](std::size_t n) { note(thread_name() + " end " + std::to_string(n)); }}};
     EXPECT_TRUE(pool.submit([&] { note("work"); }).get());
@@ -160,12 +160,12 @@ TEST(PoolThreads, TheHooksRunOnEachThreadWithItsNumberAroundAllItsWork) {
 TEST(PoolThreads, ThePresetsFitWhatTheyAreFor) {
   const PoolOptions cpu = PoolOptions::cpu_bound("sums");
   EXPECT_EQ(cpu.name, "sums");
-  EXPECT_EQ(cpu.threads, base::processors());
+  EXPECT_EQ(cpu.max_concurrent, base::processors());
   EXPECT_EQ(cpu.max_queue, 4 * base::processors());
   const PoolOptions io = PoolOptions::io_bound("db", 8);
-  EXPECT_EQ(io.threads, 8u);
+  EXPECT_EQ(io.max_concurrent, 8u);
   EXPECT_EQ(io.max_queue, 16u);
-  EXPECT_EQ(PoolOptions::io_bound("db").threads, 32u);
+  EXPECT_EQ(PoolOptions::io_bound("db").max_concurrent, 32u);
   Pool pool{cpu};
   EXPECT_EQ(pool.submit([] { return 1; }).get().value(), 1);
 }
@@ -173,7 +173,7 @@ TEST(PoolThreads, ThePresetsFitWhatTheyAreFor) {
 // ---- when they come and go ----
 
 TEST(PoolThreads, NoneStartsWhileAnIdleOneIsThere) {
-  Pool pool{{.threads = 4}};
+  Pool pool{{.max_concurrent = 4}};
   for (int i = 0; i < 100; ++i) {
     EXPECT_TRUE(pool.submit([] {}).get());
     until([&] { return pool.snapshot().idle == 1; });
@@ -183,7 +183,7 @@ TEST(PoolThreads, NoneStartsWhileAnIdleOneIsThere) {
 
 TEST(PoolThreads, TheMinimumStaysForEver) {
   ManualClock clock;
-  Pool pool{{.threads = 3, .min_threads = 2, .keep_alive = 1s, .clock = &clock}};
+  Pool pool{{.max_concurrent = 3, .min_threads = 2, .keep_alive = 1s, .clock = &clock}};
   all_at_once(pool, 3, thread_name);
   until([&] { return pool.snapshot().idle == 3; });
   for (int i = 0; i < 3; ++i) {
@@ -194,12 +194,12 @@ TEST(PoolThreads, TheMinimumStaysForEver) {
 }
 
 TEST(PoolThreads, AShrunkPoolEndsItsIdleThreadsAtOnce) {
-  Pool pool{{.threads = 3}};
+  Pool pool{{.max_concurrent = 3}};
   all_at_once(pool, 3, thread_name);
   until([&] { return pool.snapshot().idle == 3; });
   pool.resize(1);
   until([&] { return pool.snapshot().threads == 1; });
-  EXPECT_EQ(pool.snapshot().max_threads, 1u);
+  EXPECT_EQ(pool.snapshot().gate.max_concurrent, 1u);
   pool.resize(3);
   EXPECT_EQ(all_at_once(pool, 3, thread_name).size(), 3u);
 }
@@ -209,7 +209,7 @@ TEST(PoolThreads, WorkThatComesWhileTheLastThreadEndsIsNotLeftBehind) {
   ManualClock clock;
   std::binary_semaphore ending{0}, end{0};
   std::atomic<bool> hold = true;
-  Pool pool{{.threads = 1,
+  Pool pool{{.max_concurrent = 1,
              .max_queue = 4,
              .keep_alive = 1s,
              .on_thread_end =
@@ -231,7 +231,7 @@ TEST(PoolThreads, WorkThatComesWhileTheLastThreadEndsIsNotLeftBehind) {
 
 TEST(PoolThreads, WithoutAThreadToBeHadTheSubmitterDoesTheWork) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
-  Pool pool{{.threads = 2, .max_queue = 2, .stack_size = std::size_t{1} << 52}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 2, .stack_size = std::size_t{1} << 52}};
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(pool.submit([] { return std::this_thread::get_id(); }).get().value(),
               std::this_thread::get_id());
@@ -243,7 +243,7 @@ TEST(PoolThreads, WithoutAThreadToBeHadTheSubmitterDoesTheWork) {
 TEST(PoolThreads, WithoutAThreadALongQueueTakesNoMoreStackThanAShortOne) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
   constexpr int kTasks = 2000;
-  Pool pool{{.threads = 1, .max_queue = kTasks, .stack_size = std::size_t{1} << 52}};
+  Pool pool{{.max_concurrent = 1, .max_queue = kTasks, .stack_size = std::size_t{1} << 52}};
   std::uintptr_t lowest = UINTPTR_MAX, highest = 0;
   int ran = 0;
   const auto note = [&] {
@@ -262,14 +262,14 @@ TEST(PoolThreads, WithoutAThreadALongQueueTakesNoMoreStackThanAShortOne) {
 
 TEST(PoolThreads, WithoutAThreadWorkMayWaitForWorkThatItSubmits) {
   if (!base::thread_options_work()) GTEST_SKIP() << "threads without options here";
-  Pool pool{{.threads = 2, .stack_size = std::size_t{1} << 52}};
+  Pool pool{{.max_concurrent = 2, .stack_size = std::size_t{1} << 52}};
   EXPECT_EQ(*pool.submit([&] { return *pool.submit([] { return 7; }).get(); }).get(), 7);
 }
 
 // A thread that comes up slowly is no reason to let work wait beside an idle one.
 TEST(PoolThreads, AnIdleThreadIsCalledWhileAnotherOneIsStillStarting) {
   std::binary_semaphore starting{0}, start{0};
-  Pool pool{{.threads = 3, .max_queue = 4, .on_thread_start = [&](std::size_t number) {
+  Pool pool{{.max_concurrent = 3, .max_queue = 4, .on_thread_start = [&](std::size_t number) {
                if (number != 2) return;
                starting.release();
                start.acquire();
@@ -290,7 +290,7 @@ TEST(PoolThreads, AnIdleThreadIsCalledWhileAnotherOneIsStillStarting) {
 
 TEST(PoolThreads, FurtherThreadsStartWhileOneIsStillStarting) {
   std::binary_semaphore starting{0}, start{0};
-  Pool pool{{.threads = 3, .max_queue = 4, .on_thread_start = [&](std::size_t number) {
+  Pool pool{{.max_concurrent = 3, .max_queue = 4, .on_thread_start = [&](std::size_t number) {
                if (number != 1) return;
                starting.release();
                start.acquire();
@@ -308,7 +308,7 @@ TEST(PoolThreads, FurtherThreadsStartWhileOneIsStillStarting) {
 TEST(PoolThreads, AfterAShutdownEveryTaskIsReady) {
   SyncPoints points;
   points.hold("worker", "task.before_settle");
-  Pool pool{{.threads = 1, .on_thread_start = [](std::size_t) { SyncPoints::name_this_thread("worker"); }}};
+  Pool pool{{.max_concurrent = 1, .on_thread_start = [](std::size_t) { SyncPoints::name_this_thread("worker"); }}};
   auto task = pool.submit([] { return 7; });
   points.until_held("worker");
   EXPECT_EQ(pool.gate().in_flight(), 0u) << "its place is free already";
@@ -320,7 +320,7 @@ TEST(PoolThreads, AfterAShutdownEveryTaskIsReady) {
 }
 
 TEST(PoolThreads, AShutdownFromAContinuationDoesNotWaitForItself) {
-  Pool pool{{.threads = 2}};
+  Pool pool{{.max_concurrent = 2}};
   std::binary_semaphore done{0};
   Stuck stuck;
   auto task = pool.submit(stuck.work());
@@ -347,7 +347,7 @@ struct SlowStart {
 
 TEST(PoolThreads, WorkCancelledByItsStopTokenBeforeItBeganDoesNotRun) {
   SlowStart slow;
-  Pool pool{{.threads = 1, .on_thread_start = slow.hook()}};
+  Pool pool{{.max_concurrent = 1, .on_thread_start = slow.hook()}};
   std::stop_source source;
   std::atomic<bool> ran = false;
   auto task = pool.submit([&] { ran = true; }, {.stop = source.get_token()});
@@ -361,7 +361,7 @@ TEST(PoolThreads, WorkCancelledByItsStopTokenBeforeItBeganDoesNotRun) {
 
 TEST(PoolThreads, WorkGivenUpBeforeItBeganDoesNotRunAndIsNotCalledAbandoned) {
   SlowStart slow;
-  Pool pool{{.threads = 1, .on_thread_start = slow.hook()}};
+  Pool pool{{.max_concurrent = 1, .on_thread_start = slow.hook()}};
   std::atomic<bool> ran = false;
   auto task = pool.submit([&] { ran = true; });
   slow.starting.acquire();
@@ -374,7 +374,7 @@ TEST(PoolThreads, WorkGivenUpBeforeItBeganDoesNotRunAndIsNotCalledAbandoned) {
 
 TEST(PoolThreads, AShutdownNowReachesWorkThatIsAboutToBegin) {
   SlowStart slow;
-  Pool pool{{.threads = 1, .on_thread_start = slow.hook()}};
+  Pool pool{{.max_concurrent = 1, .on_thread_start = slow.hook()}};
   auto task = pool.submit([](std::stop_token stop) {
     until([&] { return stop.stop_requested(); });
     return 1;
@@ -436,7 +436,7 @@ TEST(PoolPatience, ThreeOfFourIsEnoughAndOneOfTwoIsNot) {
 TEST(PoolPatience, WorkThatComesAsItFallsAsleepIsDone) {
   tests::SyncPoints points;
   points.hold("worker", "idle.before_sleep");
-  Pool pool{{.threads = 1, .max_queue = 4, .on_thread_start = [](std::size_t) {
+  Pool pool{{.max_concurrent = 1, .max_queue = 4, .on_thread_start = [](std::size_t) {
                static thread_local std::optional<tests::SyncPoints::Name> name;
                name.emplace("worker");
              }}};
@@ -453,7 +453,7 @@ TEST(PoolPatience, WorkThatComesAsItFallsAsleepIsDone) {
 // ---- waiting for work of the own pool ----
 
 TEST(PoolThreads, WorkMayWaitForWorkOfItsOwnPoolWhileAnotherThreadCanDoIt) {
-  Pool pool{{.threads = 2, .max_queue = 4}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 4}};
   for (int i = 0; i < 200; ++i)
     EXPECT_EQ(pool.submit([&] { return pool.submit([] { return 1; }).get().value() + 1; }).get().value(), 2);
 }
@@ -461,7 +461,7 @@ TEST(PoolThreads, WorkMayWaitForWorkOfItsOwnPoolWhileAnotherThreadCanDoIt) {
 // One thread has its answer and is about to go on: it no longer counts as blocked, however long it
 // takes to wake.
 TEST(PoolThreads, AThreadThatIsAboutToGoOnIsNotTakenForADeadlock) {
-  Pool pool{{.threads = 2, .max_queue = 4}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 4}};
   for (int i = 0; i < 200; ++i) {
     std::binary_semaphore begun{0}, go{0};
     auto outer = pool.submit([&] {
@@ -481,7 +481,7 @@ TEST(PoolThreads, AThreadThatIsAboutToGoOnIsNotTakenForADeadlock) {
 
 TEST(PoolThreads, AWaitThatEndsInTimeIsNotTakenForADeadlock) {
   ManualClock clock;
-  Pool pool{{.threads = 1, .max_queue = 4, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 4, .clock = &clock}};
   auto outer = pool.submit([&] { return pool.submit([] {}).get_until(clock.now()).error().reason; });
   EXPECT_EQ(outer.get().value(), Reason::timeout);
 }

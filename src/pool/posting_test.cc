@@ -44,7 +44,7 @@ struct Busy {
 
 TEST(PoolPost, RunsTheWorkAndCountsIt) {
   std::atomic<int> runs = 0;
-  Pool pool{{.threads = 2, .max_queue = 16}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 16}};
   for (int i = 0; i < 8; ++i) EXPECT_TRUE(pool.post([&] { return ++runs; }));
   EXPECT_TRUE(pool.post([]() -> int { throw std::runtime_error("lost"); }));
   EXPECT_TRUE(pool.shutdown());
@@ -54,7 +54,7 @@ TEST(PoolPost, RunsTheWorkAndCountsIt) {
 }
 
 TEST(PoolPost, SaysWhyThereIsNoPlaceAndDropsTheWork) {
-  Busy busy{{.name = "mail", .threads = 1, .max_queue = 1}};
+  Busy busy{{.name = "mail", .max_concurrent = 1, .max_queue = 1}};
   const auto load = std::make_shared<int>(1);
   EXPECT_TRUE(busy.pool.post([load] {}));
   const Result<void> rejected = busy.pool.post([load] { FAIL(); });
@@ -69,7 +69,7 @@ TEST(PoolPost, SaysWhyThereIsNoPlaceAndDropsTheWork) {
 }
 
 TEST(PoolPost, TheCallerRunsItIfThePoolSaysSo) {
-  Busy busy{{.threads = 1, .on_reject = OnReject::caller_runs}};
+  Busy busy{{.max_concurrent = 1, .on_reject = OnReject::caller_runs}};
   std::thread::id ran_on;
   EXPECT_TRUE(busy.pool.post([&] { ran_on = std::this_thread::get_id(); }));
   EXPECT_EQ(ran_on, std::this_thread::get_id());
@@ -78,7 +78,7 @@ TEST(PoolPost, TheCallerRunsItIfThePoolSaysSo) {
 }
 
 TEST(PoolPost, WhatIsRejectedLaterIsOnlyCounted) {
-  Busy busy{{.threads = 1, .max_queue = 8}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 8}};
   const auto load = std::make_shared<int>(1);
   EXPECT_TRUE(busy.pool.post([load] { FAIL(); }, {.priority = Priority::best_effort}));
   for (int i = 0; i < 7; ++i) EXPECT_TRUE(busy.pool.post([load] { FAIL(); }));
@@ -91,15 +91,15 @@ TEST(PoolPost, WhatIsRejectedLaterIsOnlyCounted) {
 }
 
 TEST(PoolInbox, TheQueueIsBoundedCountedAndFirstComeFirstServed) {
-  Busy busy{{.threads = 1, .max_queue = 5}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 5}};
   std::vector<Task<void>> tasks;
   for (int i = 0; i < 6; ++i) {
     tasks.push_back(busy.pool.submit(busy.note(i)));
-    EXPECT_EQ(busy.pool.snapshot().queued, i < 5 ? i + 1u : 5u);
+    EXPECT_EQ(busy.pool.snapshot().gate.waiting, i < 5 ? i + 1u : 5u);
   }
   EXPECT_EQ(tasks[5].get().error().reason, Reason::queue_limit);
   tasks[2].cancel();  // its place is free at once
-  EXPECT_EQ(busy.pool.snapshot().queued, 4u);
+  EXPECT_EQ(busy.pool.snapshot().gate.waiting, 4u);
   EXPECT_TRUE(busy.pool.post(busy.note(6)));
   EXPECT_FALSE(busy.pool.post(busy.note(7)));
   busy.finish();
@@ -107,7 +107,7 @@ TEST(PoolInbox, TheQueueIsBoundedCountedAndFirstComeFirstServed) {
 }
 
 TEST(PoolInbox, NormalWorkIsServedBeforeBestEffortWorkThatCameFirst) {
-  Busy busy{{.threads = 1, .max_queue = 8}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 8}};
   EXPECT_TRUE(busy.pool.post(busy.note(4), {.priority = Priority::best_effort}));
   EXPECT_TRUE(busy.pool.post(busy.note(2)));
   EXPECT_TRUE(busy.pool.post(busy.note(3)));
@@ -119,7 +119,7 @@ TEST(PoolInbox, NormalWorkIsServedBeforeBestEffortWorkThatCameFirst) {
 
 // The thread serves best-effort work, one after the other, when normal work comes.
 TEST(PoolInbox, NormalWorkThatComesWhileBestEffortWorkIsServedIsNext) {
-  Busy busy{{.threads = 1, .max_queue = 8}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 8}};
   EXPECT_TRUE(busy.pool.post(
       [&] {
         busy.order.push_back(1);
@@ -135,7 +135,7 @@ TEST(PoolInbox, NormalWorkThatComesWhileBestEffortWorkIsServedIsNext) {
 }
 
 TEST(PoolInbox, AFullQueueMakesRoomForNormalWorkByEviction) {
-  Busy busy{{.threads = 1, .max_queue = 3}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 3}};
   auto report = busy.pool.submit(busy.note(9), {.priority = Priority::best_effort});
   for (int i = 1; i <= 3; ++i) EXPECT_TRUE(busy.pool.post(busy.note(i)));
   EXPECT_EQ(report.get().error().reason, Reason::evicted);
@@ -145,7 +145,7 @@ TEST(PoolInbox, AFullQueueMakesRoomForNormalWorkByEviction) {
 }
 
 TEST(PoolInbox, TheReserveKeepsPlacesForCriticalWork) {
-  Busy busy{{.threads = 1, .max_queue = 4, .critical_reserve = 0.5}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 4, .critical_reserve = 0.5}};
   EXPECT_TRUE(busy.pool.post(busy.note(2)));
   EXPECT_TRUE(busy.pool.post(busy.note(3)));
   EXPECT_EQ(busy.pool.post(busy.note(9)).error().reason, Reason::queue_limit);
@@ -155,11 +155,11 @@ TEST(PoolInbox, TheReserveKeepsPlacesForCriticalWork) {
 }
 
 TEST(PoolInbox, AResizedQueueKeepsWhatIsInItAndTakesAsManyAsItHasPlaces) {
-  Busy busy{{.threads = 1, .max_queue = 8}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 8}};
   for (int i = 1; i <= 4; ++i) EXPECT_TRUE(busy.pool.post(busy.note(i)));
   busy.pool.resize_queue(2);
   EXPECT_FALSE(busy.pool.post(busy.note(9)));
-  EXPECT_EQ(busy.pool.snapshot().queued, 4u);
+  EXPECT_EQ(busy.pool.snapshot().gate.waiting, 4u);
   busy.pool.resize_queue(5);
   EXPECT_TRUE(busy.pool.post(busy.note(5)));
   EXPECT_FALSE(busy.pool.post(busy.note(9)));
@@ -168,7 +168,7 @@ TEST(PoolInbox, AResizedQueueKeepsWhatIsInItAndTakesAsManyAsItHasPlaces) {
 }
 
 TEST(PoolInbox, MoreThreadsAreAtOnceThereForWhatIsInIt) {
-  Busy busy{{.threads = 1, .max_queue = 8}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 8}};
   std::counting_semaphore<8> began{0}, go{0};
   for (int i = 0; i < 4; ++i)
     EXPECT_TRUE(busy.pool.post([&] {
@@ -177,21 +177,21 @@ TEST(PoolInbox, MoreThreadsAreAtOnceThereForWhatIsInIt) {
     }));
   busy.pool.resize(4);
   for (int i = 0; i < 3; ++i) began.acquire();  // beside the busy one
-  EXPECT_EQ(busy.pool.snapshot().queued, 1u);
+  EXPECT_EQ(busy.pool.snapshot().gate.waiting, 1u);
   go.release(4);
   busy.finish();
 }
 
 // Who takes units of the gate stands in the same line.
 TEST(PoolInbox, AThreadAtTheGateIsServedInItsTurn) {
-  Busy busy{{.threads = 1, .max_queue = 8}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 8}};
   EXPECT_TRUE(busy.pool.post(busy.note(1)));
   EXPECT_TRUE(busy.pool.post(busy.note(2)));
   std::jthread visitor([&] {
     const auto permit = busy.pool.gate().acquire();
     busy.order.push_back(3);
   });
-  until([&] { return busy.pool.snapshot().queued == 3; });
+  until([&] { return busy.pool.snapshot().gate.waiting == 3; });
   EXPECT_TRUE(busy.pool.post(busy.note(4)));
   busy.go.release();
   visitor.join();
@@ -201,7 +201,7 @@ TEST(PoolInbox, AThreadAtTheGateIsServedInItsTurn) {
 
 TEST(PoolInbox, WorkWithATimeLimitWaitsBesideWorkWithoutOne) {
   ManualClock clock;
-  Busy busy{{.threads = 1, .max_queue = 8, .clock = &clock}};
+  Busy busy{{.max_concurrent = 1, .max_queue = 8, .clock = &clock}};
   EXPECT_TRUE(busy.pool.post(busy.note(1)));
   auto hurried = busy.pool.submit(busy.note(9), {.timeout = std::chrono::milliseconds(5)});
   auto patient = busy.pool.submit(busy.note(2), {.timeout = std::chrono::seconds(5)});
@@ -215,7 +215,7 @@ TEST(PoolInbox, WorkWithATimeLimitWaitsBesideWorkWithoutOne) {
 // Stopped after its admission and before it began: nobody runs for a caller that gave up.
 TEST(PoolPost, WorkRejectedBeforeItBeganIsNotCountedAsAbandoned) {
   const auto stop = std::make_unique<std::stop_source>();
-  Pool pool{{.threads = 1,
+  Pool pool{{.max_concurrent = 1,
              .context = {.capture = [] { return std::make_shared<int>(1); },
                          .enter = [&](const auto&) { stop->request_stop(); }}}};
   auto task = pool.submit([] { FAIL(); }, {.stop = stop->get_token()});

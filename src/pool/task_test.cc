@@ -70,7 +70,7 @@ Coroutine hear(Task<int> task, Heard& heard) {
 TEST(Task, ACoroutineResumesOnTheThreadThatFinishedIt) {
   Heard heard;
   Stuck stuck;
-  auto pool = std::make_unique<Pool>(PoolOptions{.threads = 1});
+  auto pool = std::make_unique<Pool>(PoolOptions{.max_concurrent = 1});
   const auto worker = pool->submit([] { return std::this_thread::get_id(); }).get().value();
   const Coroutine c = hear(pool->submit(stuck.work()), heard);
   EXPECT_FALSE(heard.done);
@@ -83,7 +83,7 @@ TEST(Task, ACoroutineResumesOnTheThreadThatFinishedIt) {
 
 TEST(Task, ACoroutineDoesNotSuspendForATaskThatIsReady) {
   Heard heard;
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   auto task = pool.submit([] { return 2; });
   until([&] { return task.ready(); });
   const Coroutine c = hear(std::move(task), heard);
@@ -94,7 +94,7 @@ TEST(Task, ACoroutineDoesNotSuspendForATaskThatIsReady) {
 
 TEST(Task, WhatTheWorkThrewIsThrownInTheCoroutine) {
   Heard heard;
-  auto pool = std::make_unique<Pool>(PoolOptions{.threads = 1});
+  auto pool = std::make_unique<Pool>(PoolOptions{.max_concurrent = 1});
   const Coroutine c = hear(pool->submit([]() -> int { throw std::runtime_error("no"); }), heard);
   until([&] { return heard.done.load(); });
   EXPECT_EQ(heard.thrown, "no");
@@ -105,13 +105,13 @@ TEST(Task, ACoroutineDestroyedWhileItWaitsGivesUp) {
   Stuck stuck;
   Heard heard;
   std::atomic<bool> ran = false;
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   auto running = pool.submit(stuck.work());
   {
     const Coroutine c = hear(pool.submit([&] { return ran = true, 2; }), heard);
-    EXPECT_EQ(pool.snapshot().queued, 1u);
+    EXPECT_EQ(pool.snapshot().gate.waiting, 1u);
   }
-  EXPECT_EQ(pool.snapshot().queued, 0u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 0u);
   stuck.go.release();
   EXPECT_TRUE(running.get());
   EXPECT_TRUE(pool.shutdown());
@@ -121,7 +121,7 @@ TEST(Task, ACoroutineDestroyedWhileItWaitsGivesUp) {
 
 TEST(Task, ThenIsCalledAtOnceForATaskThatIsReady) {
   Stuck stuck;
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   auto running = pool.submit(stuck.work());
   std::optional<Reason> reason;
   pool.submit([] { return 1; }).then([&](Task<int> task) { reason = task.get().error().reason; });
@@ -132,7 +132,7 @@ TEST(Task, ThenIsCalledAtOnceForATaskThatIsReady) {
 TEST(Task, ThenIsCalledForWhatTimesOutIsEvictedOrShutDown) {
   ManualClock clock;
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 1, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto running = pool.submit(stuck.work());
   std::optional<Reason> late, evicted, closed;
   const auto note = [](std::optional<Reason>& where) {
@@ -151,7 +151,7 @@ TEST(Task, ThenIsCalledForWhatTimesOutIsEvictedOrShutDown) {
 
 TEST(Task, AHandlerMaySubmitTheNextWork) {
   std::atomic<int> sum = 0;
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   pool.submit([] { return 1; }).then([&](Task<int> first) {
     sum += first.get().value();
     pool.submit([] { return 2; }).then([&](Task<int> second) { sum += second.get().value(); });
@@ -162,7 +162,7 @@ TEST(Task, AHandlerMaySubmitTheNextWork) {
 TEST(Task, PollingKeepsTheResult) {
   ManualClock clock;
   Stuck stuck;
-  Pool pool{{.threads = 1, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .clock = &clock}};
   auto task = pool.submit(stuck.work());
   EXPECT_FALSE(task.wait_for(0ns));
   EXPECT_TRUE(task.valid());
@@ -175,7 +175,7 @@ TEST(Task, PollingKeepsTheResult) {
 
 TEST(Task, DetachedWorkRunsAndWhatItThrowsIsCounted) {
   std::atomic<bool> ran = false;
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   pool.submit([&] {
         ran = true;
         throw std::runtime_error("no");
@@ -187,7 +187,7 @@ TEST(Task, DetachedWorkRunsAndWhatItThrowsIsCounted) {
 }
 
 TEST(Task, WhatTheWorkHeldIsGoneWhenItsResultIsThere) {
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   auto held = std::make_shared<int>(1);
   auto task = pool.submit([held] { return *held; });
   until([&] { return task.ready(); });
@@ -196,11 +196,11 @@ TEST(Task, WhatTheWorkHeldIsGoneWhenItsResultIsThere) {
 
 TEST(Task, AssigningToATaskGivesUpTheOneItWas) {
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 2}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 2}};
   auto running = pool.submit(stuck.work());
   auto task = pool.submit([] { return 2; });
   task = pool.submit([] { return 3; });
-  EXPECT_EQ(pool.snapshot().queued, 1u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 1u);
   stuck.go.release();
   EXPECT_EQ(task.get().value(), 3);
 }
@@ -210,7 +210,7 @@ TEST(Task, AssigningToATaskGivesUpTheOneItWas) {
 TEST(Task, AFallbackAnswersForWorkEvictedTimedOutOrCancelled) {
   ManualClock clock;
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 1, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto running = pool.submit(stuck.work());
   const auto work = [] { return std::string("fresh"); };
   const auto why = [](const Rejection& r) { return std::string(to_string(r.reason)); };
@@ -231,7 +231,7 @@ TEST(Task, AFallbackAnswersForWorkEvictedTimedOutOrCancelled) {
 TEST(Task, AFallbackAnswersForWorkThatRunsTooLong) {
   ManualClock clock;
   Stuck stuck;
-  Pool pool{{.threads = 1, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .clock = &clock}};
   auto task = pool.submit_or(stuck.work(), [](const Rejection& r) { return -static_cast<int>(r.reason); },
                              {.execution_timeout = 1ms});
   stuck.begun.acquire();
@@ -243,7 +243,7 @@ TEST(Task, AFallbackAnswersForWorkThatRunsTooLong) {
 
 TEST(Task, WhatAFallbackThrowsIsThrownToTheCaller) {
   Stuck stuck;
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   auto running = pool.submit(stuck.work());
   auto task =
       pool.submit_or([] { return 1; }, [](const Rejection&) -> int { throw std::runtime_error("no"); });
@@ -252,7 +252,7 @@ TEST(Task, WhatAFallbackThrowsIsThrownToTheCaller) {
 }
 
 TEST(Task, AFallbackIsNotAskedWhenTheWorkItselfFails) {
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   auto task =
       pool.submit_or([]() -> int { throw std::runtime_error("no"); }, [](const Rejection&) { return 1; });
   EXPECT_THROW(static_cast<void>(task.get()), std::runtime_error);
@@ -262,17 +262,17 @@ TEST(Task, AFallbackIsNotAskedWhenTheWorkItselfFails) {
 
 TEST(Task, CostlyWorkTakesSeveralThreadsWorthOfThePool) {
   Stuck big, small;
-  Pool pool{{.threads = 3, .max_queue = 2}};
+  Pool pool{{.max_concurrent = 3, .max_queue = 2}};
   auto first = pool.submit(big.work(), {.cost = 2});
   auto second = pool.submit(small.work());
   big.begun.acquire();
   small.begun.acquire();
   EXPECT_EQ(pool.snapshot().gate.in_flight, 3u);
-  EXPECT_EQ(pool.snapshot().running, 2u);
+  EXPECT_EQ(pool.snapshot().gate.permits, 2u);
   auto third = pool.submit([] { return 3; }, {.cost = 2});
   small.go.release();
   EXPECT_TRUE(second.get());
-  EXPECT_EQ(pool.snapshot().queued, 1u);  // one is not enough
+  EXPECT_EQ(pool.snapshot().gate.waiting, 1u);  // one is not enough
   big.go.release();
   EXPECT_EQ(third.get().value(), 3);
   EXPECT_EQ(pool.submit([] {}, {.cost = 4}).get().error().reason, Reason::concurrency_limit);
@@ -287,7 +287,7 @@ TEST(Task, AnEmptyOneSaysSoInsteadOfCrashing) {
       EXPECT_THAT(e.what(), testing::HasSubstr("Task is empty"));
     }
   };
-  Pool pool{{.threads = 1}};
+  Pool pool{{.max_concurrent = 1}};
   Task<int> task = pool.submit([] { return 1; });
   EXPECT_EQ(*task.get(), 1);
   EXPECT_FALSE(task.valid());

@@ -50,7 +50,7 @@ Workers::Workers(const PoolCore& pool, const PoolOptions& o, Clock& clock, Execu
       min_threads_(o.min_threads),
       clock_(clock),
       execute_(execute),
-      max_threads_(o.threads) {}
+      max_threads_(o.max_concurrent) {}
 
 Workers::HandingOver::HandingOver() noexcept {
   if (mine) mine->handing_over = true;

@@ -20,7 +20,7 @@ namespace {
 // Room in line for whatever can be due at once, so that no caller has to do it.
 PoolOptions helper_options(const ResourceSettings& s, std::uint32_t max) {
   return {.name = "+" + s.name,
-          .threads = helper_threads(max),
+          .max_concurrent = helper_threads(max),
           .max_queue = 1 << 16,
           .keep_alive = std::chrono::seconds(2),
           .on_reject = OnReject::caller_runs};

@@ -95,7 +95,7 @@ struct PoolExhaustion : Exhaustion {
     EXPECT_GE(allocations, at_least);
   }
   ManualClock clock;
-  Pool pool{{.threads = 1, .max_queue = 4, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 4, .clock = &clock}};
 };
 
 TEST_F(PoolExhaustion, OfPlainWork) {
@@ -153,7 +153,7 @@ TEST_F(PoolExhaustion, OfAThreadToRunIt) {
   int ran = 0;
   sweep(
       [&] {
-        Pool fresh{{.name = "a name that is longer than fifteen", .threads = 2, .max_queue = 2}};
+        Pool fresh{{.name = "a name that is longer than fifteen", .max_concurrent = 2, .max_queue = 2}};
         static_cast<void>(fresh.submit([&] { ++ran; }).get());
       },
       [](const std::string&) {});

@@ -22,7 +22,7 @@ std::size_t place_of_quiet(const std::vector<std::string>& order) {
 }
 
 TEST(Flows, OfAPoolsQueue) {
-  Pool pool{{.name = "reports", .threads = 1, .max_queue = 100, .flow_queues = 64}};
+  Pool pool{{.name = "reports", .max_concurrent = 1, .max_queue = 100, .flow_queues = 64}};
   std::promise<void> go;
   auto busy = pool.submit([wait = go.get_future().share()] { wait.wait(); });
   std::vector<std::string> order;  // written by the one worker

@@ -43,7 +43,7 @@ TEST(PoolAllocation, TheCounterCounts) {
 }
 
 TEST(PoolAllocation, NoneByWorkOfUpToSixtyFourBytesOnceItsBlocksAreThere) {
-  Pool pool{{.threads = 1, .max_queue = 16}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 16}};
   warm(pool, 17);
   EXPECT_EQ(allocations_in([&] {
               for (int i = 0; i < 1'000; ++i) {
@@ -55,7 +55,7 @@ TEST(PoolAllocation, NoneByWorkOfUpToSixtyFourBytesOnceItsBlocksAreThere) {
 }
 
 TEST(PoolAllocation, NoneByWorkThatWaitsInTheQueue) {
-  Pool pool{{.threads = 1, .max_queue = 16}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 16}};
   warm(pool, 17);
   std::atomic<bool> go = false;
   std::array<Task<int>, 17> tasks;
@@ -71,7 +71,7 @@ TEST(PoolAllocation, NoneByWorkThatWaitsInTheQueue) {
 
 TEST(PoolAllocation, NoneByTimeLimitsRejectionsAndThoseWhoGiveUp) {
   ManualClock clock;
-  Pool pool{{.threads = 1, .max_queue = 2, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 2, .clock = &clock}};
   std::atomic<bool> go = true;
   const auto round = [&] {
     go = false;
@@ -97,7 +97,7 @@ TEST(PoolAllocation, NoneByTimeLimitsRejectionsAndThoseWhoGiveUp) {
 
 // A stop_source of the standard library allocates its shared state; that is all.
 TEST(PoolAllocation, OneByWorkThatTakesAStopToken) {
-  Pool pool{{.threads = 1, .max_queue = 16}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 16}};
   warm(pool, 4);
   const auto one = [&] { EXPECT_TRUE(pool.submit([](std::stop_token) {}).get()); };
   one();
@@ -105,7 +105,7 @@ TEST(PoolAllocation, OneByWorkThatTakesAStopToken) {
 }
 
 TEST(PoolAllocation, LargeWorkCostsOneAllocation) {
-  Pool pool{{.threads = 1, .max_queue = 16}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 16}};
   warm(pool, 4);
   const auto one = [&] { EXPECT_TRUE(pool.submit(Sized<1024>()).get()); };
   one();

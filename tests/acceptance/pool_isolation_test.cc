@@ -47,12 +47,12 @@ struct StuckPool {
   }
   std::atomic<int> inside = 0;
   std::atomic<bool> go = false;
-  Pool pool{{.name = "stuck", .threads = 4, .max_queue = 8}};
+  Pool pool{{.name = "stuck", .max_concurrent = 4, .max_queue = 8}};
   std::vector<Task<void>> tasks;
 };
 
 TEST(PoolIsolation, AStuckPoolDoesNotSlowDownAnother) {
-  Pool other{{.name = "other", .threads = 2, .max_queue = 8}};
+  Pool other{{.name = "other", .max_concurrent = 2, .max_queue = 8}};
   p99_of_round_trips(other, 200);  // warm
   std::vector<std::chrono::nanoseconds> solo, beside;
   for (int round = 0; round < 9; ++round) {
@@ -71,7 +71,7 @@ TEST(PoolIsolation, AStuckPoolDoesNotSlowDownAnother) {
 
 TEST(PoolIsolation, AStuckPoolTakesNeitherThreadsNorPlacesOfAnother) {
   const StuckPool stuck;
-  Pool other{{.threads = 2, .max_queue = 1}};
+  Pool other{{.max_concurrent = 2, .max_queue = 1}};
   for (int i = 0; i < 1000; ++i) EXPECT_TRUE(other.submit([] {}).get());
   EXPECT_EQ(other.snapshot().gate.rejected(), 0u);
 }

@@ -51,7 +51,7 @@ struct Stuck {
 // limit of 1 lets 5 run.
 TEST(PoolPeerDefects, AGetThatTimesOutDoesNotLetMoreWorkInThanThreads) {
   ManualClock clock;
-  Pool pool{{.threads = 1, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .clock = &clock}};
   std::atomic<int> inside = 0, most = 0;
   std::atomic<bool> go = false;
   int rejected = 0;
@@ -75,7 +75,7 @@ TEST(PoolPeerDefects, AGetThatTimesOutDoesNotLetMoreWorkInThanThreads) {
 // resilience4j decorateFuture, the other half: a cancel without a get never gives the permit back.
 TEST(PoolPeerDefects, ACancelWithoutAGetGivesThePermitBackWhenTheWorkEnds) {
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   auto task = pool.submit(stuck.work());
   stuck.begun.acquire();
   task.cancel();
@@ -92,7 +92,7 @@ TEST(PoolPeerDefects, ACancelWithoutAGetGivesThePermitBackWhenTheWorkEnds) {
 // runs.
 TEST(PoolPeerDefects, ACancelledQueuedTaskNeitherKeepsItsPlaceNorRuns) {
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   auto running = pool.submit(stuck.work());
   std::atomic<int> ran = 0;
   std::stop_source source;
@@ -119,7 +119,7 @@ TEST(PoolPeerDefects, ACancelledQueuedTaskNeitherKeepsItsPlaceNorRuns) {
 TEST(PoolPeerDefects, WorkWithoutAPlaceHasItsResultAtOnceWhateverThePolicy) {
   for (const OnReject policy : {OnReject::abort, OnReject::caller_runs}) {
     Stuck stuck;
-    Pool pool{{.threads = 1, .max_queue = 1, .on_reject = policy}};
+    Pool pool{{.max_concurrent = 1, .max_queue = 1, .on_reject = policy}};
     auto running = pool.submit(stuck.work());
     auto queued = pool.submit([] { return 2; }, {.priority = Priority::best_effort});
     auto full = pool.submit([] { return 3; }, {.priority = Priority::best_effort});
@@ -142,7 +142,7 @@ TEST(PoolPeerDefects, QueuedWorkHasItsResultWhenThePoolIsDestroyed) {
   Task<int> running, queued;
   {
     Stuck stuck;
-    Pool pool{{.threads = 1, .max_queue = 1}};
+    Pool pool{{.max_concurrent = 1, .max_queue = 1}};
     running = pool.submit(stuck.work());
     queued = pool.submit([] { return 2; });
     stuck.begun.acquire();
@@ -156,14 +156,14 @@ TEST(PoolPeerDefects, QueuedWorkHasItsResultWhenThePoolIsDestroyed) {
 
 // resilience4j: ThreadPoolBulkheadConfig.from(base) changes base.
 TEST(PoolPeerDefects, OptionsMadeFromOthersDoNotChangeThem) {
-  const PoolOptions base{.name = "base", .threads = 2, .max_queue = 3};
+  const PoolOptions base{.name = "base", .max_concurrent = 2, .max_queue = 3};
   PoolOptions derived = base;
   derived.name = "derived";
-  derived.threads = 1;
+  derived.max_concurrent = 1;
   derived.max_queue = 0;
   Pool one{base}, two{derived};
   two.resize(9);
-  EXPECT_EQ(base.threads, 2u);
+  EXPECT_EQ(base.max_concurrent, 2u);
   EXPECT_EQ(one.snapshot().gate.max_concurrent, 2u);
   EXPECT_EQ(one.snapshot().gate.max_queue, 3u);
   EXPECT_EQ(one.name(), "base");
@@ -172,7 +172,7 @@ TEST(PoolPeerDefects, OptionsMadeFromOthersDoNotChangeThem) {
 // Netflix concurrency-limits, Lifo: the newest goes first, so the oldest of a lasting backlog starves.
 TEST(PoolPeerDefects, ALastingBacklogDoesNotStarveItsOldest) {
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 4}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 4}};
   std::vector<int> order;
   std::atomic<int> done = 0;
   std::vector<Task<void>> tasks;
@@ -197,7 +197,7 @@ TEST(PoolPeerDefects, ALastingBacklogDoesNotStarveItsOldest) {
 // waiting.
 TEST(PoolPeerDefects, AHeadThatIsNotAllowedInDoesNotKeepAHigherClassWaiting) {
   Stuck normal, critical;
-  Pool pool{{.threads = 2, .max_queue = 4, .critical_reserve = 0.5}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 4, .critical_reserve = 0.5}};
   auto running = pool.submit(normal.work());
   normal.begun.acquire();
   auto head = pool.submit([] { return 2; });  // the thread that is free is not for it
@@ -214,7 +214,7 @@ TEST(PoolPeerDefects, AHeadThatIsNotAllowedInDoesNotKeepAHigherClassWaiting) {
 TEST(PoolPeerDefects, EveryWayToMissOneSTurnHasAReasonOfItsOwn) {
   ManualClock clock;
   Stuck stuck;
-  Pool pool{{.name = "db", .threads = 1, .max_queue = 1, .clock = &clock}};
+  Pool pool{{.name = "db", .max_concurrent = 1, .max_queue = 1, .clock = &clock}};
   auto running = pool.submit(stuck.work());
   std::stop_source source;
   auto cancelled = pool.submit([] {}, {.stop = source.get_token()});
@@ -248,7 +248,7 @@ TEST(PoolPeerDefects, EveryWayToMissOneSTurnHasAReasonOfItsOwn) {
 
 TEST(PoolPeerCases, Resilience4jAFullPoolRejectsEveryKindOfWork) {
   Stuck a, b;
-  Pool pool{{.name = "testPool", .threads = 1, .max_queue = 1}};
+  Pool pool{{.name = "testPool", .max_concurrent = 1, .max_queue = 1}};
   auto running = pool.submit(a.work());
   auto queued = pool.submit(b.work());
   EXPECT_EQ(pool.submit([] {}).get().error().reason, Reason::queue_limit);                     // runnable
@@ -262,7 +262,7 @@ TEST(PoolPeerCases, Resilience4jAFullPoolRejectsEveryKindOfWork) {
 
 TEST(PoolPeerCases, Resilience4jWithoutAQueueOnlyAFreeThreadTakesWork) {
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 0}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 0}};
   auto running = pool.submit(stuck.work());
   EXPECT_EQ(pool.submit([] {}).get().error().reason, Reason::concurrency_limit);
   stuck.let_go();
@@ -271,7 +271,7 @@ TEST(PoolPeerCases, Resilience4jWithoutAQueueOnlyAFreeThreadTakesWork) {
 }
 
 TEST(PoolPeerCases, Resilience4jThreadsAreNamedAfterTheBulkhead) {
-  Pool pool{{.name = "TEST", .threads = 2}};
+  Pool pool{{.name = "TEST", .max_concurrent = 2}};
   for (int i = 0; i < 4; ++i) {
     const auto name = pool.submit([] {
                             char text[16] = {};
@@ -288,7 +288,7 @@ thread_local std::string trace;  // not inside the test: a worker does not pass 
 
 TEST(PoolPeerCases, Resilience4jTheContextIsPropagatedAndClearedAlsoWhenTheWorkThrows) {
   Pool pool{
-      {.threads = 1,
+      {.max_concurrent = 1,
        .context = {.capture = [] { return std::make_shared<std::string>(trace); },
                    .enter = [](const auto& context) { trace = *static_cast<std::string*>(context.get()); },
                    .leave = [](const auto&) { trace.clear(); }}}};
@@ -305,7 +305,7 @@ TEST(PoolPeerCases, Resilience4jTheContextIsPropagatedAndClearedAlsoWhenTheWorkT
 // testRejectedThreadUsingQueueSize: one runs, one waits, the third is rejected and its fallback is its result.
 TEST(PoolPeerCases, HystrixRejectedThreadUsingQueueSize) {
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 1}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   auto running = pool.submit(stuck.work());
   auto queued = pool.submit([] { return 2; });
   EXPECT_EQ(pool.snapshot().queued, 1u);
@@ -320,7 +320,7 @@ TEST(PoolPeerCases, HystrixRejectedThreadUsingQueueSize) {
 // testCancelledTasksInQueueGetRemoved: after the caller let go, the queue is empty again, and takes the next.
 TEST(PoolPeerCases, HystrixCancelledTasksInQueueGetRemoved) {
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 10}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 10}};
   auto running = pool.submit(stuck.work());
   stuck.begun.acquire();
   std::atomic<bool> ran = false;
@@ -338,7 +338,7 @@ TEST(PoolPeerCases, HystrixCancelledTasksInQueueGetRemoved) {
 TEST(PoolPeerCases, HystrixWorkThatTimedOutInTheQueueDoesNotRunLater) {
   ManualClock clock;
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 10, .clock = &clock}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 10, .clock = &clock}};
   auto running = pool.submit(stuck.work());
   std::atomic<bool> ran = false;
   auto queued =
@@ -364,7 +364,7 @@ class PoolPolly : public testing::TestWithParam<Scenario> {};
 TEST_P(PoolPolly, ShouldControlExecutionsPerSpecification) {
   const Scenario& s = GetParam();
   std::deque<Stuck> stuck(static_cast<std::size_t>(s.load));
-  Pool pool{{.threads = s.parallel, .max_queue = s.queue}};
+  Pool pool{{.max_concurrent = s.parallel, .max_queue = s.queue}};
   std::deque<std::stop_source> sources(stuck.size());
   std::vector<Task<int>> tasks;
   for (std::size_t i = 0; i < stuck.size(); ++i)
@@ -426,7 +426,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, PoolPolly,
 TEST(PoolInbox, WorkThatComesAsTheQueueRunsEmptyIsNotLeftBehind) {
   SyncPoints points;
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 8}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 8}};
   auto running = pool.submit(stuck.work());
   stuck.begun.acquire();
   auto first = pool.submit([] { return 1; });  // in line, which opens the inbox
@@ -446,7 +446,7 @@ TEST(PoolInbox, WorkThatComesAsTheQueueRunsEmptyIsNotLeftBehind) {
 TEST(PoolInbox, AShutdownBetweenTwoTasksLeavesNothingToGoOnWith) {
   SyncPoints points;
   Stuck stuck;
-  Pool pool{{.threads = 1, .max_queue = 8}};
+  Pool pool{{.max_concurrent = 1, .max_queue = 8}};
   auto running = pool.submit([&] {
     static thread_local const SyncPoints::Name me("worker");
     return stuck.work()();
@@ -469,7 +469,7 @@ TEST(PoolInbox, AShutdownBetweenTwoTasksLeavesNothingToGoOnWith) {
 TEST(PoolInbox, AShrinkBetweenTwoTasksIsNotOverrun) {
   SyncPoints points;
   Stuck a, b;
-  Pool pool{{.threads = 2, .max_queue = 8}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 8}};
   auto one = pool.submit([&] {
     static thread_local const SyncPoints::Name me("worker");
     return a.work()();

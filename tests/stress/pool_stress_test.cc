@@ -140,7 +140,7 @@ TEST(PoolStress, EverySubmissionGetsOneResult) {
   constexpr std::uint32_t most = 4;
   {
     Pool pool{{.name = "p",
-               .threads = 2,
+               .max_concurrent = 2,
                .max_queue = 8,
                .critical_reserve = 0.25,
                .keep_alive = microseconds(50)}};
@@ -186,7 +186,7 @@ TEST(PoolStress, EverySubmissionGetsOneResult) {
 TEST(PoolStress, WorkGivenUpRunsOnlyIfItHadBegun) {
   const auto end = end_of_test(1);
   std::atomic<std::uint64_t> ran{0}, values{0}, timeouts{0};
-  Pool pool{{.threads = 2, .max_queue = 8}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 8}};
   {
     Threads threads;
     for (std::uint32_t t = 0; t < 3; ++t)
@@ -219,7 +219,7 @@ TEST(PoolStress, TheCallerRunsWhatHasNoPlace) {
   const auto end = end_of_test(1);
   Tally tally;
   {
-    Pool pool{{.threads = 1, .max_queue = 1, .on_reject = OnReject::caller_runs}};
+    Pool pool{{.max_concurrent = 1, .max_queue = 1, .on_reject = OnReject::caller_runs}};
     Threads threads;
     for (std::uint32_t t = 0; t < 3; ++t)
       threads.add([&, t] {
@@ -244,7 +244,7 @@ TEST(PoolStress, PoolsDestroyedUnderTraffic) {
     std::vector<std::shared_ptr<Once>> onces;
     Threads waiters;
     {
-      Pool pool{{.threads = 1 + dice.below(3), .max_queue = 16, .keep_alive = microseconds(dice.below(30))}};
+      Pool pool{{.max_concurrent = 1 + dice.below(3), .max_queue = 16, .keep_alive = microseconds(dice.below(30))}};
       for (int i = 0; i < 12; ++i) {
         auto once = std::make_shared<Once>();
         ++tally.submitted;
@@ -290,7 +290,7 @@ TEST(PoolStress, PoolsDestroyedUnderTraffic) {
 // Threads that come and go all the time: no work is left behind by one that ends.
 TEST(PoolStress, NoWorkIsLeftBehindByThreadsThatEnd) {
   const auto end = end_of_test(1);
-  Pool pool{{.threads = 2, .max_queue = 4, .keep_alive = microseconds(0)}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 4, .keep_alive = microseconds(0)}};
   Threads threads;
   std::atomic<std::uint64_t> done{0};
   for (std::uint32_t t = 0; t < 3; ++t)
@@ -321,7 +321,7 @@ TEST(PoolStress, PostedWorkRunsOnceAndInOrder) {
   std::atomic<std::uint64_t> lesser_taken{0}, lesser_ran{0}, too_many{0};
   std::uint64_t evicted = 0;
   {
-    Pool pool{{.threads = 1, .max_queue = kQueue}};
+    Pool pool{{.max_concurrent = 1, .max_queue = kQueue}};
     Threads threads;
     for (std::uint32_t t = 0; t < kSubmitters; ++t)
       threads.add([&, t] {
@@ -369,7 +369,7 @@ TEST(PoolStress, NothingPostedIsLeftBehind) {
   std::atomic<std::uint64_t> ran{0};
   std::uint64_t taken = 0;
   Dice dice(3);
-  Pool pool{{.threads = 2, .max_queue = 64}};
+  Pool pool{{.max_concurrent = 2, .max_queue = 64}};
   while (steady_clock::now() < end) {
     for (std::uint32_t i = dice.below(32); i > 0; --i) taken += pool.post([&] { ++ran; }).has_value();
     if (dice.one_in(4)) linger(dice);
