@@ -12,6 +12,7 @@
 #include "server.h"
 #include "tests/support/descriptor_limit.h"
 #include "tests/support/http_server_test.h"
+#include "tests/support/no_threads.h"
 
 namespace bulkhead::beast {
 namespace {
@@ -536,6 +537,19 @@ TEST_F(BeastServer, AServerThatGoesGivesAllPlacesBack) {
   stop();
   EXPECT_EQ(now("slow").in_flight, 0u);
   EXPECT_EQ(now("slow").waiting, 0u);
+}
+
+TEST_F(BeastServer, WithoutThreadsItServesWithThoseItHas) {
+  {
+    const tests::NoThreads after(2);  // that of run(), and one more
+    start(holding(), {}, {.threads = 4});
+    ASSERT_TRUE(becomes([] { return tests::NoThreads::failed() > 0; }));
+  }
+  const Client c = client();
+  c.get("/slow/page");
+  EXPECT_THAT(c.read(), HasSubstr("the page"));
+  EXPECT_EQ(server->threads(), 2u);
+  stop();
 }
 
 TEST_F(BeastServer, ADrainFinishesWhatRunsAndWhatWaitsAndClosesTheRest) {

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -93,6 +94,7 @@ struct Server::State {
   ServerOptions options;
   const AnyHandler handler;
   std::atomic<std::uint64_t> accept_failures{0};
+  std::atomic<std::uint32_t> threads{0};
   std::stop_source draining;
   detail::StdMutex mutex;  // orders run() and drain()
   bool running BULKHEAD_GUARDED_BY(mutex) = false;
@@ -110,6 +112,7 @@ Server::~Server() { stop(); }
 
 std::uint16_t Server::port() const noexcept { return state_->listener.port(); }
 std::uint32_t Server::connections() const noexcept { return state_->open.connections(); }
+std::uint32_t Server::threads() const noexcept { return state_->threads; }
 std::uint64_t Server::accept_failures() const noexcept { return state_->accept_failures; }
 
 void Server::run() {
@@ -121,7 +124,12 @@ void Server::run() {
     asio::co_spawn(s.strand, s.listener.run(), asio::detached);
   }
   std::vector<std::jthread> others;
-  for (std::uint32_t i = 1; i < s.options.threads; ++i) others.emplace_back([&s] { s.io.run(); });
+  s.threads = 1;
+  try {
+    for (std::uint32_t i = 1; i < s.options.threads; ++i, ++s.threads)
+      others.emplace_back([&s] { s.io.run(); });
+  } catch (const std::system_error&) {  // the system has no more
+  }
   s.io.run();
 }
 
