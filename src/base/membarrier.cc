@@ -1,5 +1,8 @@
 #include "base/membarrier.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <linux/membarrier.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -19,9 +22,19 @@ bool ask(int command) noexcept { return syscall(SYS_membarrier, command, 0, 0) =
 
 // When a page becomes read-only, the kernel interrupts every core that may have its old mapping cached, and the interrupt is
 // a barrier. The page must be in memory (mlock) and mapped on this core, or there is nothing to invalidate. Processors other
-// than x86-64 invalidate without an interrupt.
+// than x86-64 invalidate without an interrupt, as do those of AMD with the instruction INVLPGB, which newer kernels use.
+#if defined(__x86_64__)
+bool invalidates_by_interrupt() noexcept {
+  constexpr unsigned kSizes = 0x8000'0008, kInvlpgb = 1U << 3;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(kSizes, &a, &b, &c, &d) == 0 || (b & kInvlpgb) == 0;
+}
+#endif
+
 bool barrier_by_page() noexcept {
 #if defined(__x86_64__)
+  static const bool works = invalidates_by_interrupt();
+  if (!works) return false;
   static constinit detail::Mutex mutex;
   static constinit void* page = nullptr;
   const detail::MutexLock lock(mutex);
