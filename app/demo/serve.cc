@@ -79,6 +79,7 @@ void greet(const control::Server& server, const std::string& token, const std::s
 int serve_demo(const ServeOptions& o, std::string_view version) {
   const cli::CatchSignals signals;
   ::signal(SIGPIPE, SIG_IGN);  // the reader of the output may exit
+  ::signal(SIGXFSZ, SIG_IGN);  // as in bulkhead run
   cli::JsonLines lines;
   const cli::PrivateDirectory directory("bulkhead-demo");
   const std::string token = new_token();

@@ -236,6 +236,7 @@ int run_file(const RunOptions& o, std::string_view version) {
   for (const int s : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, s);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);  // the reader of the output may exit
+  ::signal(SIGXFSZ, SIG_IGN);  // a file at its limit of size is an error of that write, as a full disk
   Report report(o.json);
 
   // Before the file is read: what changes after that is seen.

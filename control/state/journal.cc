@@ -114,15 +114,21 @@ Journal::~Journal() {
 
 bool Journal::write(const JournalEntry& entry, bool to_disk) {
   if (file_ < 0 || !(entry.audit || entry.automatic)) return true;
+  astray_ = 0;
   if (is_elsewhere(file_, path_)) {  // rotated
-    if (const int fresh = open_to_append(path_); fresh >= 0) ::close(std::exchange(file_, fresh));
+    if (const int fresh = open_to_append(path_); fresh >= 0)
+      ::close(std::exchange(file_, fresh));
+    else
+      astray_ = errno;
   }
-  const std::string line = (unwritten_ ? "\n" : "") + text_of(entry.audited()) + '\n';
+  const std::string line = (torn_ ? "\n" : "") + text_of(entry.audited()) + '\n';
   // One write per line: with O_APPEND lines do not mix, and an incomplete one ends before the next.
   errno = ENOSPC;  // if the write is short
-  if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return false;
-  if (to_disk) ::fdatasync(file_);
-  return true;
+  const ssize_t n = ::write(file_, line.data(), line.size());
+  const bool whole = n == static_cast<ssize_t>(line.size());
+  if (n > 0) torn_ = !whole;
+  if (!whole) return false;
+  return !to_disk || ::fdatasync(file_) == 0 || errno == EINVAL;  // EINVAL: a pipe or a terminal has no disk
 }
 
 void Journal::keep(JournalEntry entry, bool to_disk) {
@@ -141,9 +147,20 @@ void Journal::keep(JournalEntry entry, bool to_disk) {
   auto& ring = rings_[kind];
   ring.push_back(std::move(entry));
   if (ring.size() > kKept[kind]) ring.pop_front();
-  if (!to_file || written != unwritten_) return;
-  unwritten_ = !written;  // report it once, not for every line
+  if (!to_file) return;
   const std::string what = "audit_file \"" + path_ + '"';
+  // Each is reported once, not for every line.
+  if (const int astray = astray_; (astray != 0) != reported_astray_) {
+    reported_astray_ = astray != 0;
+    keep({.kind = "error",
+          .text = astray == 0
+                      ? what + " is there again"
+                      : what + " was moved and cannot be made again, lines go on into the moved file: " +
+                            std::generic_category().message(astray)},
+         false);
+  }
+  if (written != unwritten_) return;
+  unwritten_ = !written;
   keep({.kind = "error",
         .text = written ? what + " is written again"
                         : what + " cannot be written, lines are missing there: " +

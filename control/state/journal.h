@@ -4,7 +4,7 @@
 // so that neither a trouble that comes and goes nor clients without access can displace what people did. All are passed
 // to `tell`; audit entries and automatic events are also appended to a file as JSON lines, if there is one. A file that log rotation has moved is created again. If the file cannot be written (a full
 // disk), everything else continues: one event says that lines are missing, one that writing works again, and lost()
-// counts the lines.
+// counts the lines. Where a moved file cannot be created again, lines go on into the moved one, and one event says so.
 // Threads: any.
 #pragma once
 
@@ -104,7 +104,11 @@ class Journal {
       BULKHEAD_GUARDED_BY(mutex_){};
   const std::string path_;
   int file_ BULKHEAD_GUARDED_BY(mutex_) = -1;
-  bool unwritten_ BULKHEAD_GUARDED_BY(mutex_) = false;  // the last line is missing or incomplete
+  bool unwritten_ BULKHEAD_GUARDED_BY(mutex_) =
+      false;                                       // the last line is missing, incomplete or not on the disk
+  bool torn_ BULKHEAD_GUARDED_BY(mutex_) = false;  // the file ends with an incomplete line
+  int astray_ BULKHEAD_GUARDED_BY(mutex_) = 0;     // errno: the last line went into the file that was moved
+  bool reported_astray_ BULKHEAD_GUARDED_BY(mutex_) = false;
   std::uint64_t lost_ BULKHEAD_GUARDED_BY(mutex_) = 0;
   const Tell tell_;
 };

@@ -1,11 +1,27 @@
 #include "journal.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/support/temp_directory.h"
+
+namespace {
+std::atomic<int> sync_error = 0;
+}
+extern "C" int fdatasync(int file) {
+  if (sync_error == 0) return static_cast<int>(::syscall(SYS_fdatasync, file));
+  errno = sync_error;
+  return -1;
+}
 
 namespace bulkhead::control {
 namespace {
@@ -86,6 +102,41 @@ TEST(Journal, ClientsWithoutAccessCannotFillTheDisk) {
   for (std::string line; std::getline(file, line);) ++lines;
   EXPECT_LE(lines, 1001u);
   EXPECT_EQ(journal.lost(), 0u) << "left out, not lost";
+}
+
+// Lines go on into the file that rotation has moved, and one event says so.
+TEST(Journal, ARotationWithoutAFileToFollowIsReportedOnce) {
+  const tests::TempDirectory directory;
+  const auto logs = directory.path() / "logs";
+  std::filesystem::create_directory(logs);
+  Journal journal((logs / "audit.jsonl").string());
+  std::filesystem::rename(logs, directory.path() / "moved");
+  for (int i = 0; i < 3; ++i) journal.add({.kind = "override", .text = "by ann", .audit = true});
+  const auto errors = [&] {
+    std::size_t n = 0;
+    for (const JournalEntry& entry : journal.list({})) n += entry.kind == "error";
+    return n;
+  };
+  EXPECT_EQ(errors(), 1u);
+  EXPECT_EQ(journal.lost(), 0u);
+  std::filesystem::create_directory(logs);
+  journal.add({.kind = "override", .text = "by ann", .audit = true});
+  EXPECT_EQ(errors(), 2u) << "and one that it is there again";
+  std::ifstream moved(directory.path() / "moved" / "audit.jsonl"), fresh(logs / "audit.jsonl");
+  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(moved), {}, '\n'), 3);
+  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(fresh), {}, '\n'), 1);
+}
+
+TEST(Journal, AFileThatCannotReachTheDiskHasLostLines) {
+  const tests::TempDirectory directory;
+  Journal journal((directory.path() / "audit.jsonl").string());
+  sync_error = EIO;
+  journal.add({.kind = "override", .text = "by ann", .audit = true});
+  EXPECT_EQ(journal.lost(), 1u);
+  sync_error = EINVAL;  // a pipe or a terminal has no disk
+  journal.add({.kind = "override", .text = "by ann", .audit = true});
+  EXPECT_EQ(journal.lost(), 1u);
+  sync_error = 0;
 }
 
 }  // namespace
