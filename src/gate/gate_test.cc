@@ -172,6 +172,27 @@ TEST(Gate, AHopelessDeadlineIsRejectedAtOnce) {
   gate.close();
 }
 
+// A call of several units delays those behind it as much as as many light ones.
+TEST(Gate, TheWaitForCallsOfSeveralUnitsIsPredictedByTheirCost) {
+  ManualClock clock;
+  Gate gate{{.max_concurrent = 100, .max_queue = 100, .measure_service = true, .clock = &clock}};
+  {
+    auto permit = gate.acquire({.cost = 50});
+    clock.advance(100ms);
+  }
+  auto a = gate.acquire({.cost = 50});
+  auto b = gate.acquire({.cost = 50});
+  for (int i = 0; i < 4; ++i) gate.async_acquire({.cost = 50}, [](const Result<Permit>&) {});
+  // Four ahead, two at a time, 100 ms each: 200 ms.
+  std::optional<Reason> told;
+  gate.async_acquire({.deadline = clock.now() + 199ms},
+                     [&](const Result<Permit>& r) { told = r.error().reason; });
+  EXPECT_EQ(told, Reason::deadline);
+  gate.async_acquire({.deadline = clock.now() + 201ms}, [](const Result<Permit>&) {});
+  EXPECT_EQ(gate.snapshot().waiting, 5u);
+  gate.close();
+}
+
 // Each sample moves the mean by an eighth of the difference; after the first sixteen calls, one in sixteen is one.
 TEST(Gate, TheMeanHoldTimeFollowsTheCalls) {
   ManualClock clock;

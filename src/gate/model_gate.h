@@ -142,6 +142,13 @@ struct ModelGate {
       sum += q == mine ? before : std::min(in_queue(c.tier, q), before + 1);
     return sum;
   }
+  // If those ahead hold as many units as those that run do, on average.
+  bool too_late(const Call& c) {
+    const double calls = static_cast<double>(std::max<std::size_t>(running.size(), 1));
+    const double each = std::max(1.0, static_cast<double>(in_flight()) / calls);
+    return static_cast<double>(predicted_ahead(c)) * static_cast<double>(c.mean_hold) * each / limit >
+           static_cast<double>(c.deadline - now);
+  }
   // Who makes room for `c`, of the lowest tier there is: the newest; with flows, the newest of the
   // longest queue.
   const Call* victim(const Call& c) {
@@ -166,8 +173,7 @@ struct ModelGate {
     const bool my_turn = ahead(c) == 0 || (fairness != Fairness::fifo && !head_is_starved());
     if (my_turn && fits(c)) return admit(c);
     if (c.cost > most(c.tier)) return reject(c, Reason::concurrency_limit);
-    if (c.queues && c.deadline != forever && predicted_ahead(c) * c.mean_hold > (c.deadline - now) * limit)
-      return reject(c, Reason::deadline);
+    if (c.queues && c.deadline != forever && too_late(c)) return reject(c, Reason::deadline);
     if (!c.queues || max_queue == 0) return reject(c, Reason::concurrency_limit);
     const bool full = waiting() >= places(c.tier);
     if (full && !victim(c)) return reject(c, Reason::queue_limit);

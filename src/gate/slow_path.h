@@ -377,7 +377,13 @@ Verdict Turnstile<P>::join(Waiter& w, const Terms& terms, std::int64_t now, Wake
         now_allowed > 0 ? now_allowed : 1;  // it is 0 for a member whose units are all lent
     const std::uint32_t before =
         flows_ ? ahead - line::count(l, static_cast<std::size_t>(w.tier)) + flows_->ahead(w) : ahead;
-    if (static_cast<double>(before) * static_cast<double>(terms.mean_hold) / static_cast<double>(limit) >
+    // A call ahead is taken to need as many units as those that run do, on average. At least one: permits that have
+    // settled at 0 count, and a call on the fast path may change the two numbers between our looks.
+    const std::int64_t units = in_flight(), permits = units - heavy_.load(std::memory_order_relaxed);
+    const double each =
+        permits > 0 && units > permits ? static_cast<double>(units) / static_cast<double>(permits) : 1;
+    if (static_cast<double>(before) * static_cast<double>(terms.mean_hold) * each /
+            static_cast<double>(limit) >
         static_cast<double>(terms.time_left))
       return reject(w, Reason::deadline);
   }
