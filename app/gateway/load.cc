@@ -129,6 +129,11 @@ class Checks {
   }
 
   void lint(const Route& r, const BulkheadConfig& b) {
+    for (const BudgetOptions& budget : b.options.budgets)
+      warn("gateway.routes." + r.name + ".bulkhead",
+           "no request of a gateway names the budget \"" + budget.name + "\" of \"" + r.bulkhead +
+               "\", which limits nothing here",
+           "remove it from the bulkhead, or write bulkhead_budget in an nginx.conf of your own");
     const auto u = std::ranges::find(g_.upstreams, r.upstream, &Upstream::name);
     if (u == g_.upstreams.end()) return;
     const std::string path = "gateway.upstreams." + u->name;

@@ -491,6 +491,11 @@ class GatewayTest(unittest.TestCase):
             self.assertEqual(code, 0, said)
             self.assertIn("gateway.upstreams.service.keep_alive", said)
             self.assertIn("gateway.upstreams.service.read_timeout", said)
+            self.assertNotIn("budget", said)
+            budgets = Gateway(up, "budgets: {tokens: {max: 100, per_call_max: 50}}")
+            code, said = check(budgets.path + "/bulkhead.yaml")
+            self.assertEqual(code, 0, said)
+            self.assertIn('no request of a gateway names the budget "tokens" of "api"', said)
             gw.write("extra.conf", "location /more { limit_conn here 5; proxy_pass http://service; }")
             gw.write("nginx.conf", """events {}
 http {
