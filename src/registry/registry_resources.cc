@@ -32,7 +32,8 @@ std::vector<RegistrySnapshot::Resource> registry::Resources::snapshot() const {
   const detail::MutexLock lock(mutex);
   std::vector<RegistrySnapshot::Resource> told;
   told.reserve(sources.size());
-  for (const auto& [name, source] : sources) told.push_back({name, source.kind, source.snapshot(), source.bulkhead});
+  for (const auto& [name, source] : sources)
+    told.push_back({name, source.kind, source.snapshot(), source.bulkhead});
   return told;
 }
 
