@@ -589,6 +589,15 @@ test('360 pixels wide, nothing hangs out and everything is reachable', async () 
   for (const [text, whole] of await page.locator('#table small.narrow').evaluateAll((all) => all.map((e) => [e.innerText, e.scrollWidth <= e.clientWidth && e.scrollHeight <= e.clientHeight])))
     assert.ok(whole && /^[\d.k]+\/s · p99 (–|[\d.]+ m?s)( · \d+ waiting)?$/.test(text.replace(/\s+/g, ' ')), text);
   assert.match(await row(page, 'email').locator('small.narrow').innerText(), /waiting/);
+  // Also in a row with trouble, which says since when: its share of rejected calls is in sight.
+  await shop.api('breakers/geo', { method: 'PUT', token: TOKEN, body: { state: 'open', ttl: 60, reason: 'narrow' } });
+  await shop.api('switches/slow', { method: 'PUT', token: TOKEN, body: { on: true } });
+  await row(page, 'analytics').locator('.minute').waitFor();
+  await row(page, 'analytics').locator('.meter', { hasText: /\(\+\d+\) max/ }).waitFor(); // the widest there is
+  for (const [text, right] of await page.locator('#table .c-rejected span').evaluateAll((all) => all.map((e) => [e.innerText, e.getBoundingClientRect().right])))
+    assert.ok(right <= 360, `${text} ends at ${right}`);
+  await shop.api('switches/slow', { method: 'PUT', token: TOKEN, body: { on: false } });
+  await shop.api('breakers/geo', { method: 'DELETE', token: TOKEN });
   await assertAccessible(page, 'narrow');
   await row(page, 'payments').locator('.name button').click();
   await page.locator('#detail').getByText('Force breaker open…').waitFor();
