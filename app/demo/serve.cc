@@ -153,7 +153,7 @@ int serve_demo(const ServeOptions& o, std::string_view version) {
     const char key = keys.any() ? cli::FullScreen::wait_for_key(std::chrono::milliseconds(200))
                                 : (::usleep(100'000), '\0');
     lines.flush();
-    if (!o.json) {  // whoever has switched: a key, the page or the command line
+    if (!o.json) {  // also after a switch on the page or on the command line
       fmt::print("{}", phases.look(std::chrono::steady_clock::now(), setting(), counts(), style));
       std::fflush(stdout);
     }
