@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <new>
 #include <random>
@@ -88,6 +89,7 @@ class Proxy {
   std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
   void cut() const { ::kill(pid_, SIGSTOP); }
   void heal() const { ::kill(pid_, SIGCONT); }
+  void drop_replies() const { ::kill(pid_, SIGUSR1); }  // from now on, or not any more
 
  private:
   static sockaddr_in at(std::uint16_t port) {
@@ -99,6 +101,9 @@ class Proxy {
   }
   [[noreturn]] void run(std::uint16_t to) const {
     ::signal(SIGCHLD, SIG_IGN);
+    static volatile std::sig_atomic_t drops;
+    drops = 0;
+    ::signal(SIGUSR1, [](int) { drops = !drops; });
     const int listener = ::socket(AF_INET, SOCK_STREAM, 0), yes = 1;
     ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     sockaddr_in a = at(port_);
@@ -109,7 +114,7 @@ class Proxy {
     std::vector<bool> to_server{false};
     std::minstd_rand random(7);
     for (;;) {
-      ::poll(fds.data(), fds.size(), -1);
+      if (::poll(fds.data(), fds.size(), -1) < 0) continue;
       for (std::size_t i = fds.size(); i-- > 1;) {
         if (fds[i].revents == 0) continue;
         char buffer[4096];
@@ -118,6 +123,7 @@ class Proxy {
           hold(peer[i], std::string(buffer, static_cast<std::size_t>(n)));
           continue;
         }
+        if (n > 0 && drops && !to_server[i]) continue;
         if (n > 0 && ::write(peer[i], buffer, static_cast<std::size_t>(n)) == n) continue;
         const int gone[] = {fds[i].fd, peer[i]};
         for (std::size_t j = fds.size(); j-- > 1;)
@@ -424,6 +430,21 @@ TEST_P(FleetFaults, LateRequestsHoldTheLimit) {
   start_all(settings(proxy.url()));
   ASSERT_TRUE(full());
   pass(4 * kLease);
+  EXPECT_TRUE(full());
+  EXPECT_LE(oracle_.most, kLimit);
+}
+
+// The store hears some processes, and they do not hear the store: it counts what they claim, and they use nothing.
+TEST_P(FleetFaults, APartitionOfOneDirectionHoldsTheLimit) {
+  tests::Server server;
+  const Proxy proxy(server.port());
+  for (std::size_t i = 0; i < kMembers; ++i) start(i, settings(i < 3 ? proxy.url() : server.url()));
+  ASSERT_TRUE(full());
+  proxy.drop_replies();
+  ASSERT_TRUE(until([&] { return oracle_.of(0) + oracle_.of(1) + oracle_.of(2) == 0; }));
+  EXPECT_TRUE(full());  // the others have all of it
+  proxy.drop_replies();
+  EXPECT_TRUE(until([&] { return oracle_.of(0) > 0 && oracle_.of(1) > 0 && oracle_.of(2) > 0; }));
   EXPECT_TRUE(full());
   EXPECT_LE(oracle_.most, kLimit);
 }
