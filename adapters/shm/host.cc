@@ -63,7 +63,10 @@ std::unique_ptr<UnitSource> Host::open(const Request& r, UnitUser& user) {
   const std::lock_guard lock(mutex_);
   auto region = region_for(std::string(r.bulkhead));
   Limit& limit = region->limit(r.bulkhead);
-  return std::make_unique<Seat>(std::move(region), limit, r, user);
+  Request stated = r;
+  if (options_.joins && Shape::of(limit.shape.load()).limit != 0)
+    stated.max_concurrent = 0;  // states nothing
+  return std::make_unique<Seat>(std::move(region), limit, stated, user);
 }
 
 std::unique_ptr<HostLease> Host::open_lease(const Request& r, std::string_view store, UnitUser& user,

@@ -42,6 +42,8 @@ struct HostOptions {
       region{};  // path of a file, created if it does not exist; on a file system in memory, such as /run
   // Instead of a path: Region::make_private(), for a process and the children it forks.
   std::shared_ptr<Region> shared{};
+  // For the child of a fork: a limit that the region has keeps its number, whatever max_concurrent is given.
+  bool joins = false;
 };
 
 class Host final : public UnitSources, public HostLeases {

@@ -35,8 +35,8 @@ GateOptions gate_options(const std::string& name, std::uint32_t max_concurrent, 
 
 // What belongs to one process. After a fork the child makes its own: threads of the parent may have been anywhere in this.
 struct Local {
-  Local(const std::shared_ptr<shm::Region>& region, const GateOptions& options)
-      : host({.shared = region}), scoped(options, Scope::host, host) {}
+  Local(const std::shared_ptr<shm::Region>& region, const GateOptions& options, bool joins = false)
+      : host({.shared = region, .joins = joins}), scoped(options, Scope::host, host) {}
 
   struct Entry {
     Permit permit;
@@ -71,7 +71,8 @@ struct bulkhead_host {
     if (found->epoch == forks.load()) return found;
     const std::uint32_t units = shm::Shape::of(limit->shape.load()).limit;  // in force, and stays so
     // The parent's is not destroyed: it would wait for calls that run in the parent.
-    found = new Local(region, gate_options(name, std::max(units, 1u), max_queue));
+    // Nor is the number stated again, which another process may change meanwhile.
+    found = new Local(region, gate_options(name, std::max(units, 1u), max_queue), true);
     local.store(found);
     return found;
   }

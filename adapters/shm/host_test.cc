@@ -21,6 +21,7 @@
 #include "adapters/shm/region.h"
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/registry.h"
+#include "shared/scoped_gate.h"
 
 namespace bulkhead::shm {
 namespace {
@@ -96,6 +97,18 @@ TEST_F(HostTest, TheLimitCountsTheCallsOfAllProcesses) {
   call->finish(Outcome::success);
   EXPECT_EQ(held(path_), 2u);
   EXPECT_TRUE(bulkhead.try_acquire());
+}
+
+// As the child of a fork does, which has read a number that another process may have changed since.
+TEST_F(HostTest, AHostThatJoinsDoesNotStateItsNumber) {
+  const auto region = Region::open(path_);
+  Host host({.shared = region}), child({.shared = Region::open(path_), .joins = true});
+  shared::ScopedGate first({.name = "db", .max_concurrent = 5}, Scope::host, host);
+  shared::ScopedGate second({.name = "db", .max_concurrent = 2}, Scope::host, child);
+  EXPECT_EQ(first.gate().snapshot().max_concurrent, 5u);
+  EXPECT_EQ(second.gate().snapshot().max_concurrent, 5u);
+  shared::ScopedGate fresh({.name = "other", .max_concurrent = 2}, Scope::host, child);
+  EXPECT_EQ(fresh.gate().snapshot().max_concurrent, 2u);
 }
 
 TEST_F(HostTest, AReleaseInAnotherProcessWakesTheFirstInLine) {

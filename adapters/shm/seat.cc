@@ -41,7 +41,7 @@ Seat::Seat(std::shared_ptr<Region> region, Limit& limit, const UnitSources::Requ
       critical_reserve_(request.critical_reserve),
       token_(region_->token()),
       on_call_(std::move(on_call)) {
-  if (!on_call_) Region::resize(limit_, request.max_concurrent);
+  if (!on_call_ && request.max_concurrent != 0) Region::resize(limit_, request.max_concurrent);
   region_->sweep(limit_);
   region_->add(*this);
 }
