@@ -308,6 +308,23 @@ TEST(GrpcPeers, MetricsOfAMethodAreForPrometheus) {
   EXPECT_THAT(page, HasSubstr("bulkhead_grpc_server_ended_total" + labels + ",code=\"OK\"} 1\n"));
 }
 
+TEST(GrpcPeers, ThePageOfTheFormatsNamesEveryMetric) {
+  std::ifstream file(METRICS_PAGE);
+  ASSERT_TRUE(file);
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  Registry registry;
+  const ServerGuard guard(registry, {});
+  std::istringstream lines(guard.metrics());
+  int families = 0;
+  for (std::string hash, word, name, type; lines >> hash >> word >> name;) {
+    std::getline(lines, type);
+    if (word != "TYPE") continue;
+    ++families;
+    EXPECT_THAT(page, HasSubstr("| `" + name + "` |" + type + " |"));
+  }
+  EXPECT_EQ(families, 7);
+}
+
 TEST(GrpcPeers, AGuardedServiceOnAServerWithTheInterceptorCountsEachRpcOnce) {
   for (const Api api : {Api::wrapped, Api::wrapped_callback}) {
     World world({.api = api, .bulkhead = {.max_concurrent = 1, .max_queue = 4}, .install_too = true});
@@ -368,10 +385,28 @@ TEST(GrpcPeers, RpcsOverTlsAreGuardedAlike) {
     std::string reason;
     EXPECT_EQ(call(*stub, {}, "a", &reason).error_code(), StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_EQ(reason, "concurrency_limit");
+    {
+      ClientContext context;
+      Reply reply;
+      const auto stream = stub->Chat(&context);
+      EXPECT_FALSE(stream->Read(&reply));
+      EXPECT_EQ(stream->Finish().error_code(), StatusCode::RESOURCE_EXHAUSTED);
+    }
     world.stage.let_go();
     held.join();
     EXPECT_TRUE(eventually([&] { return world.gate().in_flight == 0; }));
     EXPECT_TRUE(call(*stub).ok());
+    EXPECT_TRUE(eventually([&] { return world.gate().in_flight == 0; }));
+    {
+      ClientContext context;
+      Reply reply;
+      const auto stream = stub->Chat(&context);
+      EXPECT_TRUE(stream->Write(ask("a")) && stream->Read(&reply));
+      EXPECT_EQ(world.gate().in_flight, 1);
+      stream->WritesDone();
+      EXPECT_TRUE(stream->Finish().ok());
+    }
+    EXPECT_TRUE(eventually([&] { return world.gate().in_flight == 0; }));
   }
 }
 
