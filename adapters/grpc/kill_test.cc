@@ -4,6 +4,8 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
+#include <chrono>
+
 #include "echo_test.h"
 
 extern char** environ;
@@ -40,7 +42,8 @@ class GrpcKill : public ::testing::TestWithParam<Api> {
     return stub->Unary(&context, ask("a"), &reply).ok();
   }
 };
-INSTANTIATE_TEST_SUITE_P(Apis, GrpcKill, ::testing::Values(Api::sync, Api::callback, Api::wrapped_callback),
+INSTANTIATE_TEST_SUITE_P(Apis, GrpcKill,
+                         ::testing::Values(Api::sync, Api::callback, Api::wrapped, Api::wrapped_callback),
                          [](const auto& api) { return kApis[static_cast<int>(api.param)]; });
 
 TEST_P(GrpcKill, AClientThatDiesInAHandlerGivesItsPlaceBack) {
@@ -84,6 +87,29 @@ TEST_P(GrpcKill, AClientThatDiesWithItsRejectionLeavesNothing) {
   first.kill();
   EXPECT_TRUE(eventually([&] { return world.gate().in_flight == 0; }));
   EXPECT_EQ(world.stage.runs, 1);
+}
+
+TEST_P(GrpcKill, AClientThatDiesWhileItsRejectionIsHeldLeavesNothing) {
+  World world(
+      {.api = GetParam(),
+       .bulkhead = {.max_concurrent = 1},
+       .guard = {.methods = {{.name = "/", .bulkhead = "echo"}},
+                 .storm = {.per_second = 2, .burst = 1, .batch = 1, .max_hold = std::chrono::seconds(1)}}});
+  Victim first(world, "Unary");
+  ASSERT_TRUE(eventually([&] { return world.stage.inside == 1; }));
+  for (const char* method : {"Unary", "Upload", "Download", "Chat"}) {
+    const auto rejected = [&] { return sum(world.method(method).rejected); };
+    const auto before = rejected();
+    EXPECT_FALSE(calls(world));  // uses up what may leave at once
+    Victim held(world, method);
+    ASSERT_TRUE(eventually([&] { return rejected() > before + (method == std::string("Unary")); })) << method;
+    held.kill();
+  }
+  EXPECT_EQ(world.gate().in_flight, 1);
+  first.kill();
+  EXPECT_TRUE(eventually([&] { return world.gate().in_flight == 0; }));
+  EXPECT_EQ(world.stage.runs, 1);
+  EXPECT_TRUE(calls(world));
 }
 
 }  // namespace

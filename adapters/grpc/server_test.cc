@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 
 #include "detail/handoff.h"
@@ -187,22 +189,28 @@ TEST_P(GrpcServer, ACancelledRpcLeavesTheLineWithinTenMilliseconds) {
   World world = make({.max_concurrent = 1, .max_queue = 1});
   Holding first(world);
   ASSERT_TRUE(eventually([&] { return world.stage.inside == 1; }));
-  // The best of several, and of more while the machine is busy with something else.
-  auto best = steady_clock::duration::max();
+  // The median of nine; of nine more while the machine is busy with something else.
+  auto median = steady_clock::duration::max();
   std::uint64_t tries = 0;
   const auto bound = kThreadSanitizer ? 1s : 10ms;  // which makes it slower by far
-  for (const auto until = steady_clock::now() + 30s;
-       tries < 10 || (best > bound && steady_clock::now() < until); ++tries) {
-    Holding second(world, "b");
-    ASSERT_TRUE(eventually([&] { return world.gate().waiting == 1; }));
-    const auto begin = steady_clock::now();
-    second.context.TryCancel();
-    while (world.gate().waiting == 1 && steady_clock::now() - begin < 1s) std::this_thread::sleep_for(100us);
-    best = std::min(best, steady_clock::now() - begin);
-    second.join();
-    EXPECT_EQ(second.status.error_code(), StatusCode::CANCELLED);
+  for (const auto until = steady_clock::now() + 30s; median > bound && steady_clock::now() < until;) {
+    std::array<steady_clock::duration, 9> took;
+    for (auto& time : took) {
+      ++tries;
+      Holding second(world, "b");
+      ASSERT_TRUE(eventually([&] { return world.gate().waiting == 1; }));
+      const auto begin = steady_clock::now();
+      second.context.TryCancel();
+      while (world.gate().waiting == 1 && steady_clock::now() - begin < 1s)
+        std::this_thread::sleep_for(100us);
+      time = steady_clock::now() - begin;
+      second.join();
+      EXPECT_EQ(second.status.error_code(), StatusCode::CANCELLED);
+    }
+    std::ranges::sort(took);
+    median = took[took.size() / 2];
   }
-  EXPECT_LE(best, bound);
+  EXPECT_LE(median, bound);
   EXPECT_TRUE(eventually(
       [&] { return world.method("Unary").rejected[static_cast<int>(Reason::cancelled)] == tries; }));
   EXPECT_EQ(world.stage.runs, 1);
