@@ -157,7 +157,7 @@ bool has_error_page(ngx_http_request_t* r, int status) noexcept {
 }
 
 ngx_int_t send(ngx_http_request_t* r, const http::Response& from) {
-  // Whatever of the body nobody has read: nginx would take it for the next request of the connection.
+  // nginx would take the part of a body that has not been read for the next request of the connection.
   if (const ngx_int_t rc = ngx_http_discard_request_body(r); rc != NGX_OK) return rc;
   r->headers_out.status = static_cast<ngx_uint_t>(from.status);
   r->headers_out.content_length_n = static_cast<off_t>(from.body.size());

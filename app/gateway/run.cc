@@ -84,7 +84,7 @@ class Runner::Directory {
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
   const std::string& path() const noexcept { return path_; }
-  // For the workers: they read the bulkheads' file and write bodies. Nobody else does.
+  // For the workers, which read the bulkheads' file and write bodies here, and for no other user.
   void open_to(gid_t group) const {
     if (::chown(path_.c_str(), 0, group) == 0) ::chmod(path_.c_str(), 0750);
   }

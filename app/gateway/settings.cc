@@ -110,7 +110,7 @@ constexpr SettingRow kGatewayRows[] = {
      .says = "The most connections of one worker, of clients and to services together; a request that is passed on has two.",
      .example = "65536"},
     {.name = "user", .kind = Kind::text, .access = AT(Gateway, user),
-     .says = "The user of nginx's workers if root runs the gateway; by default www-data, nginx or nobody, whichever exists.",
+     .says = "The user of nginx's workers if root runs the gateway; by default www-data, or another one without rights that exists.",
      .example = "shop"},
     {.name = "access_log", .kind = Kind::text, .access = AT(Gateway, access_log),
      .says = "The file that logs requests, one JSON object per line.", .example = "/var/log/bulkhead/access.jsonl"},

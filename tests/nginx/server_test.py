@@ -1,6 +1,7 @@
 """The module among nginx's other means: redirects, subrequests, error pages, reloads, configuration."""
 
 import os
+import re
 import signal
 import unittest
 
@@ -149,6 +150,16 @@ class Server(unittest.TestCase):
             self.assertIn('there is no bulkhead "api" in the file, which has: other', ngx.read("error.log"))
             ngx.write("bulkhead.yaml", FILE % 3)
             ngx.wait_for("api", max_concurrent=3)
+
+    def test_TheReferenceNamesEveryDirectiveAndVariable(self):
+        top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+
+        def words(file, pattern):
+            with open(os.path.join(top, file)) as f:
+                return set(re.findall(pattern, f.read(), re.M))
+        page = "docs/how-to/protect-any-service.md"
+        self.assertEqual(words(page, r"^\| `(bulkhead\w*)"), words("adapters/nginx/directives.cc", r'literal\("(bulkhead\w*)"\)'))
+        self.assertLessEqual(words("adapters/nginx/variables.cc", r'literal\("(bulkhead\w*)"\)'), words(page, r"`\$(bulkhead\w*)`"))
 
     def test_MistakesInTheConfigurationNameThePlaceAndTheFix(self):
         for locations, http, text in [
