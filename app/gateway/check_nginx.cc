@@ -25,7 +25,9 @@ struct Directive {
 // nginx's syntax: words, quotes, comments, blocks. `include` is replaced by the files.
 class Parser {
  public:
-  Parser(std::string file, int depth) : file_(std::move(file)), depth_(depth) {
+  // nginx looks for all files beside the first one, also for those that an included file names.
+  Parser(std::string file, std::filesystem::path prefix, int depth)
+      : file_(std::move(file)), prefix_(std::move(prefix)), depth_(depth) {
     std::ifstream in(file_);
     text_.assign(std::istreambuf_iterator<char>(in), {});
   }
@@ -78,15 +80,16 @@ class Parser {
       all.push_back(std::move(d));
       return;
     }
-    const auto pattern = std::filesystem::path(file_).parent_path() / d.words[1];
+    const auto pattern = prefix_ / d.words[1];
     glob_t found{};
     if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
       for (std::size_t i = 0; i < found.gl_pathc; ++i)
-        std::ranges::move(Parser(found.gl_pathv[i], depth_ + 1).parse(), std::back_inserter(all));
+        std::ranges::move(Parser(found.gl_pathv[i], prefix_, depth_ + 1).parse(), std::back_inserter(all));
     ::globfree(&found);
   }
 
   std::string file_, text_;
+  std::filesystem::path prefix_;
   std::size_t at_ = 0;
   std::uint32_t line_ = 1;
   int depth_;
@@ -104,7 +107,7 @@ std::optional<std::chrono::nanoseconds> time_of(std::string_view text) {
 
 class Check {
  public:
-  explicit Check(const std::vector<Directive>& all) {
+  Check(const std::vector<Directive>& all, std::filesystem::path prefix) : prefix_(std::move(prefix)) {
     for (const Directive& d : all)
       if (d.words[0] == "http") http(d);
     if (!seen_) complain({}, "no http {} block has a bulkhead_config");
@@ -114,7 +117,8 @@ class Check {
  private:
   struct Scope {  // what a level inherits
     std::string bulkhead{}, limit_conn{};
-    std::chrono::nanoseconds read_timeout = std::chrono::seconds(60);
+    std::chrono::nanoseconds proxy_read_timeout = std::chrono::seconds(60),
+                             grpc_read_timeout = proxy_read_timeout;
   };
 
   void http(const Directive& block) {
@@ -126,8 +130,7 @@ class Check {
       if (d.words[0] == "upstream" && d.words.size() > 1) keep_alive_.try_emplace(d.words[1], 0);
       if (d.words[0] != "bulkhead_config" || d.words.size() < 2) continue;
       seen_ = true;
-      loaded_ =
-          yaml::load((std::filesystem::path(d.file).parent_path() / d.words[1]).lexically_normal().string());
+      loaded_ = yaml::load((prefix_ / d.words[1]).lexically_normal().string());
     }
     if (seen_ && loaded_.ok()) level(block, {});
   }
@@ -139,8 +142,10 @@ class Check {
       if (d.words.size() < 2) continue;
       if (d.words[0] == "bulkhead") scope.bulkhead = d.words[1] == "off" ? "" : d.words[1];
       if (d.words[0] == "limit_conn") scope.limit_conn = fmt::format("{}:{}", d.file, d.line);
-      if (d.words[0] == "proxy_read_timeout")
-        if (const auto time = time_of(d.words[1])) scope.read_timeout = *time;
+      if (const auto time = time_of(d.words[1])) {
+        if (d.words[0] == "proxy_read_timeout") scope.proxy_read_timeout = *time;
+        if (d.words[0] == "grpc_read_timeout") scope.grpc_read_timeout = *time;
+      }
       if (d.words[0] == "proxy_pass" || d.words[0] == "grpc_pass") {
         passes = &d;
         const std::size_t name = d.words[1].find("://");
@@ -166,11 +171,13 @@ class Check {
            "limit_conn at " + scope.limit_conn + " rejects requests before \"" + scope.bulkhead +
                "\" can queue them, without its reason and its counters",
            "remove limit_conn from this location");
-    if (o.execution_timeout != wait_forever && scope.read_timeout < o.execution_timeout)
+    const bool grpc = passes.words[0] == "grpc_pass";
+    const std::string timeout = grpc ? "grpc_read_timeout" : "proxy_read_timeout";
+    if (o.execution_timeout != wait_forever &&
+        (grpc ? scope.grpc_read_timeout : scope.proxy_read_timeout) < o.execution_timeout)
       warn(passes,
-           "proxy_read_timeout is shorter than execution_timeout of \"" + scope.bulkhead +
-               "\", which never applies",
-           "make proxy_read_timeout longer than execution_timeout");
+           timeout + " is shorter than execution_timeout of \"" + scope.bulkhead + "\", which never applies",
+           "make " + timeout + " longer than execution_timeout");
     if (const auto kept = keep_alive_.find(upstream);
         kept != keep_alive_.end() && kept->second < static_cast<std::int64_t>(o.max_concurrent))
       warn(passes,
@@ -194,6 +201,7 @@ class Check {
   }
   static std::string word(const Directive& d) { return d.words.empty() ? "bulkhead_config" : d.words[0]; }
 
+  std::filesystem::path prefix_;
   yaml::Loaded loaded_{};
   bool seen_ = false;
   std::map<std::string, std::int64_t> keep_alive_;
@@ -207,7 +215,9 @@ bool is_nginx_conf(std::string_view text) {
 }
 
 yaml::Loaded check_nginx_conf(const std::string& path) {
-  yaml::Loaded loaded = Check(Parser(std::filesystem::absolute(path).string(), 0).parse()).take();
+  const std::filesystem::path file = std::filesystem::absolute(path);
+  yaml::Loaded loaded =
+      Check(Parser(file.string(), file.parent_path(), 0).parse(), file.parent_path()).take();
   loaded.readable = true;
   return loaded;
 }

@@ -497,6 +497,9 @@ class GatewayTest(unittest.TestCase):
             self.assertEqual(code, 0, said)
             self.assertIn('no request of a gateway names the budget "tokens" of "api"', said)
             gw.write("extra.conf", "location /more { limit_conn here 5; proxy_pass http://service; }")
+            os.mkdir(gw.path + "/sites")  # what a file there includes is beside nginx.conf
+            gw.write("sites/one.conf", "server { bulkhead api; location / { grpc_pass grpc://service; } include last.conf; }")
+            gw.write("last.conf", "location /long { grpc_read_timeout 2m; grpc_pass grpc://service; }")
             gw.write("nginx.conf", """events {}
 http {
   bulkhead_config bulkhead.yaml;
@@ -508,6 +511,7 @@ http {
     include extra.conf;
     location ~ ^/x{1,3}$ { bulkhead off; proxy_pass http://service; }
   }
+  include sites/*.conf;
 }
 """)
             code, said = check(gw.path + "/nginx.conf")
@@ -515,6 +519,9 @@ http {
             self.assertIn("nginx.conf:8:1: proxy_pass: warning: proxy_read_timeout is shorter", said)
             self.assertIn("keeps 10 connections", said)
             self.assertIn("extra.conf:1:1: proxy_pass: warning: limit_conn", said)
+            self.assertIn("one.conf:1:1: grpc_pass: warning: grpc_read_timeout is shorter", said)
+            self.assertIn("last.conf:1:1: grpc_pass: warning: upstream service keeps", said)
+            self.assertNotIn("last.conf:1:1: grpc_pass: warning: grpc_read_timeout", said)
             gw.write("nginx.conf", gw.read("nginx.conf").replace('"api"', "nothing"))
             code, said = check(gw.path + "/nginx.conf")
             self.assertEqual(code, 3, said)
