@@ -87,6 +87,18 @@ std::string limited_per_worker(const Config& config) {
   return names;
 }
 
+// What each worker has for itself although the limit is shared.
+std::string counted_per_worker(const Config& config) {
+  std::string names;
+  for (const BulkheadConfig& b : config.bulkheads) {
+    if (b.options.scope == Scope::process) continue;
+    for (const auto& [is_set, what] : {std::pair(b.options.breaker.has_value(), "breaker"),
+                                       {b.options.rate_limit.has_value(), "rate_limit"}})
+      if (is_set) names += (names.empty() ? "" : ", ") + b.options.name + '.' + what;
+  }
+  return names;
+}
+
 ngx_int_t init_module(ngx_cycle_t* cycle) {
   const MainConf* const conf = main_conf_of(cycle);
   const auto* const core =
@@ -101,6 +113,10 @@ ngx_int_t init_module(ngx_cycle_t* cycle) {
         "bulkhead: %i worker processes, and these limits of %V hold for each of them alone: %s; write "
         "scope: host for one limit, or worker_processes 1",
         core->worker_processes, &conf->file, names.c_str());
+  if (const std::string names = counted_per_worker(conf->loaded->config); !names.empty())
+    ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                  "bulkhead: %i worker processes, and each counts for itself for these settings of %V: %s",
+                  core->worker_processes, &conf->file, names.c_str());
   return NGX_OK;
 }
 

@@ -165,6 +165,11 @@ class Workers(unittest.TestCase):
             # The port is open before the log is written.
             wait_until(lambda: "these limits of" in ngx.read("error.log"), "the warning")
             self.assertIn("hold for each of them alone: api; write scope: host", ngx.read("error.log"))
+        settings = "max_concurrent: 1, rate_limit: {rate: 5}, breaker: {failure_rate: 0.5}"
+        with Upstream() as up, Nginx(self.file(settings), PROXY, up, main="worker_processes 2;") as ngx:
+            wait_until(lambda: "each counts for itself" in ngx.read("error.log"), "the warning")
+            self.assertIn("bulkhead.yaml: api.breaker, api.rate_limit", ngx.read("error.log"))
+            self.assertNotIn("these limits of", ngx.read("error.log"))
 
 
 if __name__ == "__main__":
