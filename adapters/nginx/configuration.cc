@@ -41,7 +41,8 @@ std::string problem_of(const LocationConf& location, const Config& config) {
 // What no worker could apply, whether a location uses it or not; empty: nothing.
 std::string problem_of(const Config& config) {
   for (const BulkheadConfig& b : config.bulkheads)
-    if (b.options.scope == Scope::fleet)
+    if (b.options.scope == Scope::fleet ||
+        std::ranges::find(b.options.budgets, Scope::fleet, &BudgetOptions::scope) != b.options.budgets.end())
       return '"' + b.options.name + "\" has scope: fleet, which nginx cannot use: write scope: host";
   return {};
 }

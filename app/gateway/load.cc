@@ -36,7 +36,9 @@ class Checks {
   void run() {
     // Whether a route uses it or not: nginx's workers make all bulkheads of the file.
     for (const BulkheadConfig& b : config_.bulkheads)
-      if (b.options.scope == Scope::fleet)
+      if (b.options.scope == Scope::fleet ||
+          std::ranges::find(b.options.budgets, Scope::fleet, &BudgetOptions::scope) !=
+              b.options.budgets.end())
         complain("bulkheads." + b.options.name + ".scope", "nginx cannot use a limit of a fleet",
                  "write scope: host");
     for (const Listener& l : g_.listeners) {

@@ -111,7 +111,8 @@ class Workers(unittest.TestCase):
 
     def test_AnImpossibleFileIsRejectedBeforeNginxRuns(self):
         fleet = "version: 1\nfleet: {store: 'redis://127.0.0.1:1'}\nbulkheads:\n  api: {max_concurrent: 4}\n  far: {max_concurrent: 4, scope: fleet}\n"
-        for file, http, text in ((self.file("max_concurrent: 4").replace("/r}", "/none/r}"), "", "does its directory exist"),
+        budget = fleet.replace("far: {max_concurrent: 4, scope: fleet}", "far: {max_concurrent: 4, budgets: {tokens: {max: 9, scope: fleet}}}")
+        for file, http, text in ((budget, "", '"far" has scope: fleet'), (self.file("max_concurrent: 4").replace("/r}", "/none/r}"), "", "does its directory exist"),
                                  (self.file("max_concurrent: 4"), "bulkhead_board /none/board;", "/none/board"),
                                  (fleet, "", '"far" has scope: fleet, which nginx cannot use: write scope: host')):
             with Upstream() as up:
