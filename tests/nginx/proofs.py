@@ -15,14 +15,19 @@ import collections
 import random
 import resource
 import socket
+import struct
 import sys
 import time
 
 from harness import Nginx, Upstream, free_port, wait_until
 from lifetime_test import frame, h2_get
 
-FILE = "version: 1\nbulkheads:\n  api: {max_concurrent: %d, max_queue: %d, max_wait: %s}\n"
+FILE = "version: 1\nbulkheads:\n  api: {max_concurrent: %d, max_queue: %d, max_wait: %s}\n  spare: {max_concurrent: 4}\n"
 LOCATIONS = """
+location /text/ { bulkhead api; bulkhead_fallback 200 none; proxy_pass http://service/; }
+location /spare/ { bulkhead api; bulkhead_fallback @spare; proxy_pass http://service/; }
+location /page/ { bulkhead api; bulkhead_fallback /text/status/200; proxy_request_buffering off; proxy_pass http://service/; }
+location @spare { bulkhead spare; rewrite ^/spare(/.*)$ $1 break; proxy_pass http://service; }
 location / { bulkhead api; proxy_pass http://service; }
 location /stream { bulkhead api; proxy_buffering off; proxy_read_timeout 600s; proxy_pass http://service; }
 location /written/ { bulkhead api; bulkhead_hold response; proxy_pass http://service/; }
@@ -35,10 +40,26 @@ async def request(port, path, method="GET", headers="", body=b""):
     return reader, writer
 
 
-async def abort_one(port, rng):
+async def abort_of_fallback(port, h2, kind, rng):
+    """A request that may get a fallback of each kind, and streams of HTTP/2, of which one is reset."""
+    if kind < 8:
+        path = ("/text", "/spare", "/page")[kind - 5] + "/sleep/5"
+        return (await request(port, path, "POST", "Content-Length: 4\r\n", b"half"[:rng.choice([2, 4])]))[1]
+    _, writer = await asyncio.open_connection("127.0.0.1", h2)
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + b"".join(h2_get(n, "/sleep/5") for n in (1, 3, 5)))
+    await asyncio.sleep(rng.random() * 0.005)
+    writer.write(frame(3, 0, 3, struct.pack(">I", 8)))
+    return writer
+
+
+async def abort_one(port, h2, rng):
     """Ends a request in a phase of its life: in its body, in line, before or in its response, while it is held back."""
-    kind = rng.randrange(5)
+    kind = rng.randrange(9)
     try:
+        if kind >= 5:
+            writer = await abort_of_fallback(port, h2, kind, rng)
+            await asyncio.sleep(rng.random() * 0.01)
+            return writer.transport.abort()
         if kind == 0:
             reader, writer = await request(port, "/status/200", "POST", "Content-Length: 9\r\n", b"half")
         elif kind == 1:
@@ -58,18 +79,23 @@ async def abort_one(port, rng):
 
 
 def aborts(count):
-    with Upstream() as up, Nginx(FILE % (8, 40, "20ms"), LOCATIONS, up, http="bulkhead_storm rate=200 burst=20 hold=50ms;") as ngx:
+    h2 = free_port()
+    http = f"bulkhead_storm rate=200 burst=20 hold=50ms; server {{ listen 127.0.0.1:{h2} http2; {LOCATIONS} }}"
+    with Upstream() as up, Nginx(FILE % (8, 40, "20ms"), LOCATIONS, up, http=http) as ngx:
         async def client(n):
             rng = random.Random(n)
             for _ in range(count // 100):
-                await abort_one(ngx.port, rng)
+                await abort_one(ngx.port, h2, rng)
 
         async def all():
             await asyncio.gather(*(client(n) for n in range(100)))
         begin = time.monotonic()
         asyncio.run(all())
         ngx.wait_for("api", in_flight=0, waiting_calls=0)
+        ngx.wait_for("spare", in_flight=0)
         state = ngx.state("api")
+        # Proves nothing unless requests came, and met each end.
+        assert state["requests"] > count // 2 and state["rejected"] and ngx.state("spare")["requests"], state
         print(f"{count} requests aborted in {time.monotonic() - begin:.0f} s: {state['requests']} came to the bulkhead, "
               f"{state['rejected']} were rejected; now {state['in_flight']} in flight, {state['waiting_calls']} waiting")
         assert ngx.get("/status/200").status == 200
