@@ -445,7 +445,7 @@ double Run::least_share(double from, double to) const {
   double least = 1e9;
   const auto a = static_cast<std::size_t>(from / long_tick), b = static_cast<std::size_t>(to / long_tick);
   for (std::size_t t = a; t + minute <= b && t + minute < good_of.size(); ++t) {
-    double sum = 0, instances = 0;
+    double sum = 0, instances = 0, demand = 0;
     // Only those that run throughout the minute.
     const auto runs = [&](std::size_t i) {
       for (std::size_t at = t; at <= t + minute; ++at)
@@ -455,13 +455,14 @@ double Run::least_share(double from, double to) const {
     for (std::size_t i = 0; i < good_of[t].size(); ++i) {
       if (!runs(i)) continue;
       ++instances;
+      demand += share_of[i];
       sum += static_cast<double>(good_of[t + minute][i] - good_of[t][i]);
     }
     const double equal = sum / std::max(1.0, instances);
     for (std::size_t i = 0; i < good_of[t].size(); ++i) {
       if (!runs(i)) continue;
       // An instance with little demand can have no more than that.
-      const double fair = std::min(equal, sum * share_of[i]);
+      const double fair = std::min(equal, sum * share_of[i] / demand);
       least = std::min(least, static_cast<double>(good_of[t + minute][i] - good_of[t][i]) / fair);
     }
   }
