@@ -22,7 +22,9 @@ Engine::Engine(EngineOptions options)
   if (const ReloadResult result = apply(std::move(options_.text), "start"); !result.ok())
     throw std::runtime_error(to_text(result.problems));
   if (options_.board && !options_.board->join()) {
-    options_.log(true, "bulkhead: too many workers, or the file system of the board is full; the numbers of this one are missing in the sum");
+    options_.log(true,
+                 "bulkhead: too many workers, or the file system of the board is full; the numbers of this "
+                 "one are missing in the sum");
     options_.board.reset();
   }
   tick();

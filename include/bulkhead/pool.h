@@ -73,7 +73,7 @@ struct ContextHooks {
 
 struct PoolOptions {
   std::string name{};
-  std::uint32_t max_concurrent = 1;                  // the maximum number of tasks that run at once, and of threads
+  std::uint32_t max_concurrent = 1;  // the maximum number of tasks that run at once, and of threads
   BULKHEAD_LINE_OPTIONS(BULKHEAD_LINE_OPTION_FIELD)  // max_queue, max_wait, hooks ...: see line_options.h
   std::uint32_t min_threads = 0;                     // workers kept when idle
   std::chrono::nanoseconds keep_alive = std::chrono::seconds(20);
@@ -107,7 +107,7 @@ struct SubmitOptions {
 
 struct PoolSnapshot {
   Snapshot gate;  // max_concurrent; in_flight: work that runs or starts now; waiting: the queue; counters
-  std::uint32_t threads = 0, idle = 0;  // that exist; of these, without work
+  std::uint32_t threads = 0, idle = 0;          // that exist; of these, without work
   std::uint32_t abandoned = 0;                  // running, but the caller has given up
   std::chrono::nanoseconds oldest_abandoned{};  // the longest time since a caller gave up
   std::uint64_t abandoned_total = 0, caller_runs = 0, threads_started = 0;

@@ -167,13 +167,13 @@ TEST_P(PoolLifetime, EndsInExactlyOneResult) {
   SyncPoints points;
   std::binary_semaphore starting{0}, start{0};
   const bool holds_start = phase == Phase::granted;
-  auto pool =
-      std::make_unique<Pool>(PoolOptions{.max_concurrent = 1, .max_queue = 2, .on_thread_start = [&](std::size_t) {
-                                           SyncPoints::name_this_thread("worker");
-                                           if (!holds_start) return;
-                                           starting.release();
-                                           start.acquire();
-                                         }});
+  auto pool = std::make_unique<Pool>(
+      PoolOptions{.max_concurrent = 1, .max_queue = 2, .on_thread_start = [&](std::size_t) {
+                    SyncPoints::name_this_thread("worker");
+                    if (!holds_start) return;
+                    starting.release();
+                    start.acquire();
+                  }});
   std::binary_semaphore other_began{0}, other_ends{0}, began{0}, go_on{0};
   if (phase == Phase::queued) {
     static_cast<void>(pool->post([&] {

@@ -440,7 +440,8 @@ TEST(Pool, WrongOptionsNameTheSetting) {
   };
   EXPECT_EQ(message({.name = "db", .max_concurrent = 0}),
             "bulkhead \"db\": threads = 0 is out of range: give 1 to 65536");
-  EXPECT_THAT(message({.max_concurrent = 1, .min_threads = 2}), HasSubstr("min_threads = 2 is above max_concurrent = 1"));
+  EXPECT_THAT(message({.max_concurrent = 1, .min_threads = 2}),
+              HasSubstr("min_threads = 2 is above max_concurrent = 1"));
   EXPECT_THAT(message({.keep_alive = -1s}), HasSubstr("keep_alive"));
   EXPECT_THAT(message({.fairness = Fairness::barging}), HasSubstr("fairness is not fifo"));
 }

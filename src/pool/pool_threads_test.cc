@@ -308,7 +308,8 @@ TEST(PoolThreads, FurtherThreadsStartWhileOneIsStillStarting) {
 TEST(PoolThreads, AfterAShutdownEveryTaskIsReady) {
   SyncPoints points;
   points.hold("worker", "task.before_settle");
-  Pool pool{{.max_concurrent = 1, .on_thread_start = [](std::size_t) { SyncPoints::name_this_thread("worker"); }}};
+  Pool pool{
+      {.max_concurrent = 1, .on_thread_start = [](std::size_t) { SyncPoints::name_this_thread("worker"); }}};
   auto task = pool.submit([] { return 7; });
   points.until_held("worker");
   EXPECT_EQ(pool.gate().in_flight(), 0u) << "its place is free already";

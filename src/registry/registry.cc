@@ -136,10 +136,11 @@ BulkheadOptions Registry::Core::completed(BulkheadOptions o, const BulkheadOptio
   // Functions cannot be compared: options that came from Bulkhead::options() have the ones it was made with.
   const auto fixed = [&](bool given, bool there, std::string_view what) {
     if (given && !there)
-      invalid("bulkhead", old.name,
-              base::join({what,
-                          " cannot be given to a bulkhead that exists: Registry::attach() gives them before it "
-                          "is made"}));
+      invalid(
+          "bulkhead", old.name,
+          base::join({what,
+                      " cannot be given to a bulkhead that exists: Registry::attach() gives them before it "
+                      "is made"}));
   };
   fixed(has_any(o.hooks), has_any(old.hooks), "hooks");
   fixed(static_cast<bool>(o.judge), static_cast<bool>(old.judge), "a judge");

@@ -244,7 +244,8 @@ TEST(PoolStress, PoolsDestroyedUnderTraffic) {
     std::vector<std::shared_ptr<Once>> onces;
     Threads waiters;
     {
-      Pool pool{{.max_concurrent = 1 + dice.below(3), .max_queue = 16, .keep_alive = microseconds(dice.below(30))}};
+      Pool pool{
+          {.max_concurrent = 1 + dice.below(3), .max_queue = 16, .keep_alive = microseconds(dice.below(30))}};
       for (int i = 0; i < 12; ++i) {
         auto once = std::make_shared<Once>();
         ++tally.submitted;
