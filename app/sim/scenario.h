@@ -62,7 +62,7 @@ struct Scenario {
   double zipf = 0;                      // open arrival: instance i gets a share proportional to 1 / i^zipf
   double timeout_ms = 0;                // after which the client gives up; 0: never
   bool cancels = false;                 // a call whose client has gone is not begun; else its work is wasted
-  Outcome given_up = Outcome::timeout;  // what the limiter is told of a call whose client has given up
+  Outcome given_up = Outcome::timeout;  // the outcome of a call whose client has given up, for the limiter
   std::uint32_t retries =
       0;  // of a call that timed out, failed, or was rejected: those try again after a service time
 

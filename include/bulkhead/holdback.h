@@ -101,7 +101,7 @@ class Holdback {
   std::atomic<bool> others_came_{false};  // calls of lower tiers were admitted since the headroom rose
   std::atomic<std::uint32_t> level_{0}, headroom_{0}, gauge_{0};
   std::atomic<std::int64_t> read_next_{0};
-  std::atomic<std::int64_t> head_joined_{0};  // not before, in ns; 0: nobody waited when a call came last
+  std::atomic<std::int64_t> head_joined_{0};  // not before, in ns; 0: no call waited when the last one came
   // The sum of shares, modulo 2^32 units of 2^-32: a call is held back when it wraps.
   std::array<std::atomic<std::uint32_t>, kPriorities> owed_{};
   std::array<std::atomic<std::uint64_t>, kPriorities> held_{};

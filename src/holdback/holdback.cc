@@ -151,7 +151,7 @@ void Holdback::update(const HoldbackOptions& o) {
 }
 
 // The gate does not know when the first call in line joined it. But every call that joins comes through admits() first, so
-// the line was empty when nobody waited then, and a call that leaves the line joined before those behind it. A hanging
+// the line was empty when no call waited then, and a call that leaves the line joined before those behind it. A hanging
 // dependency lets none leave, and the age grows.
 void Holdback::left_line(TimePoint joined) noexcept {
   const std::int64_t t = joined.time_since_epoch().count();
