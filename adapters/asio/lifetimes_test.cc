@@ -173,10 +173,10 @@ class SubmitRow final : public Operation {
     static_cast<void>(
         co_await async_submit(*pool_, fn, {.stop = scene.stop.get_token()}, asio::use_awaitable));
   }
-  std::uint32_t waiting() override { return pool_->snapshot().queued; }
+  std::uint32_t waiting() override { return pool_->snapshot().gate.waiting; }
   bool idle() override {
     const PoolSnapshot s = pool_->snapshot();
-    return s.queued == 0 && s.running == 0 && s.gate.in_flight == 0;
+    return s.gate.waiting == 0 && s.gate.permits == 0 && s.gate.in_flight == 0;
   }
   void destroy() override { pool_.reset(); }
 

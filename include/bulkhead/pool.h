@@ -107,7 +107,8 @@ struct SubmitOptions {
 
 struct PoolSnapshot {
   Snapshot gate;  // max_concurrent; in_flight: work that runs or starts now; waiting: the queue; counters
-  std::uint32_t threads = 0, idle = 0;          // that exist; of these, without work
+  // That exist; that may exist, more than max_concurrent while a limit adapts; without work.
+  std::uint32_t threads = 0, max_threads = 0, idle = 0;
   std::uint32_t abandoned = 0;                  // running, but the caller has given up
   std::chrono::nanoseconds oldest_abandoned{};  // the longest time since a caller gave up
   std::uint64_t abandoned_total = 0, caller_runs = 0, threads_started = 0;

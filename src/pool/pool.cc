@@ -179,6 +179,7 @@ PoolSnapshot Pool::snapshot() const {
   s.gate = core_->gate.snapshot();
   const Workers::Count count = core_->workers->count();
   s.threads = count.threads;
+  s.max_threads = count.max_threads;
   s.idle = count.idle;
   s.threads_started = count.started;
   s.caller_runs = core_->caller_runs.load(std::memory_order_relaxed);
