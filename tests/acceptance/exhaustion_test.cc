@@ -88,7 +88,7 @@ struct PoolExhaustion : Exhaustion {
   void expect_nothing_lost(const std::function<void()>& operation, int at_least) {
     const int allocations = sweep(operation, [&](const std::string& when) {
       until([&] { return pool.gate().in_flight() == 0; });
-      ASSERT_EQ(pool.snapshot().queued, 0u) << when;
+      ASSERT_EQ(pool.snapshot().gate.waiting, 0u) << when;
       ASSERT_EQ(pool.snapshot().abandoned, 0u) << when;
       ASSERT_TRUE(pool.submit([] {}).get()) << when;
     });
@@ -141,7 +141,7 @@ TEST_F(PoolExhaustion, OfWorkThatIsRejected) {
         const bool ok = answer ? *answer == 2 : answer.error().reason == Reason::timeout;
         answers += ok;
       },
-      [&](const std::string& when) { ASSERT_EQ(pool.snapshot().queued, 0u) << when; });
+      [&](const std::string& when) { ASSERT_EQ(pool.snapshot().gate.waiting, 0u) << when; });
   EXPECT_GE(tried, 3) << "the task, its rejection, and none of them";
   EXPECT_EQ(answers, tried - 1) << "only the submission itself may throw";
   go = true;

@@ -38,7 +38,7 @@ struct StuckPool {
         go.wait(false);
       }));
     tests::until([&] { return inside == 4; });
-    EXPECT_EQ(pool.snapshot().queued, 8u);
+    EXPECT_EQ(pool.snapshot().gate.waiting, 8u);
     EXPECT_FALSE(pool.submit([] {}).get());
   }
   ~StuckPool() {

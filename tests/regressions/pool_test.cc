@@ -79,7 +79,7 @@ TEST(PoolPeerDefects, ACancelWithoutAGetGivesThePermitBackWhenTheWorkEnds) {
   auto task = pool.submit(stuck.work());
   stuck.begun.acquire();
   task.cancel();
-  EXPECT_EQ(pool.snapshot().running, 1u);
+  EXPECT_EQ(pool.snapshot().gate.permits, 1u);
   auto next = pool.submit([] { return 2; });
   stuck.let_go();
   EXPECT_EQ(next.get().value(), 2);
@@ -98,7 +98,7 @@ TEST(PoolPeerDefects, ACancelledQueuedTaskNeitherKeepsItsPlaceNorRuns) {
   std::stop_source source;
   for (int i = 0; i < 3; ++i) {
     auto task = pool.submit([&] { ++ran; }, {.stop = source.get_token()});
-    EXPECT_EQ(pool.snapshot().queued, 1u);
+    EXPECT_EQ(pool.snapshot().gate.waiting, 1u);
     if (i == 0) {
       task.cancel();
     } else if (i == 1) {
@@ -108,7 +108,7 @@ TEST(PoolPeerDefects, ACancelledQueuedTaskNeitherKeepsItsPlaceNorRuns) {
       EXPECT_EQ(task.get().error().reason, Reason::cancelled);
     }
   }
-  EXPECT_EQ(pool.snapshot().queued, 0u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 0u);
   auto next = pool.submit([] { return 2; });
   stuck.let_go();
   EXPECT_EQ(next.get().value(), 2);
@@ -201,10 +201,10 @@ TEST(PoolPeerDefects, AHeadThatIsNotAllowedInDoesNotKeepAHigherClassWaiting) {
   auto running = pool.submit(normal.work());
   normal.begun.acquire();
   auto head = pool.submit([] { return 2; });  // the thread that is free is not for it
-  EXPECT_EQ(pool.snapshot().queued, 1u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 1u);
   auto payment = pool.submit(critical.work(), {.priority = Priority::critical});
   critical.begun.acquire();
-  EXPECT_EQ(pool.snapshot().queued, 1u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 1u);
   critical.let_go();
   normal.let_go();
   EXPECT_EQ(head.get().value(), 2);
@@ -308,7 +308,7 @@ TEST(PoolPeerCases, HystrixRejectedThreadUsingQueueSize) {
   Pool pool{{.max_concurrent = 1, .max_queue = 1}};
   auto running = pool.submit(stuck.work());
   auto queued = pool.submit([] { return 2; });
-  EXPECT_EQ(pool.snapshot().queued, 1u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 1u);
   auto third = pool.submit_or(
       [] { return 3; }, [](const Rejection& why) { return why.reason == Reason::queue_limit ? -3 : 0; });
   EXPECT_EQ(third.get().value(), -3);
@@ -325,9 +325,9 @@ TEST(PoolPeerCases, HystrixCancelledTasksInQueueGetRemoved) {
   stuck.begun.acquire();
   std::atomic<bool> ran = false;
   auto queued = pool.submit([&] { ran = true; });
-  EXPECT_EQ(pool.snapshot().queued, 1u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 1u);
   queued.cancel();
-  EXPECT_EQ(pool.snapshot().queued, 0u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 0u);
   stuck.let_go();
   EXPECT_TRUE(running.get());
   EXPECT_TRUE(pool.shutdown());
@@ -487,7 +487,7 @@ TEST(PoolInbox, AShrinkBetweenTwoTasksIsNotOverrun) {
   points.let_go("worker");
   EXPECT_EQ(one.get().value(), 1);
   EXPECT_EQ(pool.snapshot().gate.in_flight, 1u);
-  EXPECT_EQ(pool.snapshot().queued, 2u);
+  EXPECT_EQ(pool.snapshot().gate.waiting, 2u);
   EXPECT_EQ(ran, 0);
   b.let_go();
   EXPECT_EQ(first.get().value(), 1);
