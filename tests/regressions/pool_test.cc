@@ -373,7 +373,7 @@ TEST_P(PoolPolly, ShouldControlExecutionsPerSpecification) {
   const std::uint32_t running = std::min(load, s.parallel), queued = std::min(load - running, s.queue);
   const auto expect = [&](std::uint32_t r, std::uint32_t q, std::uint64_t rejected, std::uint64_t cancelled) {
     const PoolSnapshot now = pool.snapshot();
-    EXPECT_EQ(now.running, r);
+    EXPECT_EQ(now.gate.permits, r);
     EXPECT_EQ(now.queued, q);
     EXPECT_EQ(now.gate.rejected(Reason::queue_limit) + now.gate.rejected(Reason::concurrency_limit),
               rejected);
