@@ -84,8 +84,8 @@ std::vector<asio::ip::tcp::endpoint> endpoints(const Address& address, Connectio
 
 }  // namespace
 
-Connection::Connection(const Address& address, const TlsOptions& tls, Until until)
-    : address_(address), io_(std::make_unique<Io>()) {
+Connection::Connection(const Endpoint& to, Until until) : address_(to.address), io_(std::make_unique<Io>()) {
+  const Address& address = address_;
   try {
     if (!address.path.empty()) {
       io_->socket.async_connect(asio::local::stream_protocol::endpoint(address.path), io_->note());
@@ -107,13 +107,13 @@ Connection::Connection(const Address& address, const TlsOptions& tls, Until unti
       error_code ignored;
       io_->socket.set_option(asio::ip::tcp::no_delay(true), ignored);
     }
-    if (!tls.on) return;
+    if (!to.tls) return;
     io_->certificates.emplace(asio::ssl::context::tls_client);
     io_->certificates->set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
-    if (tls.ca_file.empty())
+    if (to.ca_file.empty())
       io_->certificates->set_default_verify_paths();
     else
-      io_->certificates->load_verify_file(tls.ca_file);
+      io_->certificates->load_verify_file(to.ca_file);
     io_->tls.emplace(io_->socket, *io_->certificates);
     io_->tls->set_verify_mode(asio::ssl::verify_peer);
     io_->tls->set_verify_callback(asio::ssl::host_name_verification(address.host));
@@ -140,15 +140,17 @@ void Connection::read_more(Until until) {
   input_.resize(before + io_->wait(address_, "reply", until));
 }
 
-std::vector<Value> Connection::exchange(std::string_view commands, std::size_t count, Until until) {
-  const auto bytes = asio::buffer(commands.data(), commands.size());
+std::vector<Value> Connection::exchange(const std::vector<Command>& commands, Until until) {
+  std::string request;
+  for (const Command& command : commands) append_command(request, command);
+  const auto bytes = asio::buffer(request);
   if (io_->tls)
     asio::async_write(*io_->tls, bytes, io_->note());
   else
     asio::async_write(io_->socket, bytes, io_->note());
   io_->wait(address_, "request", until);
   std::vector<Value> replies;
-  while (replies.size() < count) {
+  while (replies.size() < commands.size()) {
     Value value;
     std::size_t used = 0;
     const Parsed parsed = parse(input_, value, used);
@@ -162,16 +164,6 @@ std::vector<Value> Connection::exchange(std::string_view commands, std::size_t c
     replies.push_back(std::move(value));
   }
   return replies;
-}
-
-Value Connection::call(std::initializer_list<std::string_view> words, Until until) {
-  std::string command;
-  append_command(command, words);
-  Value value = std::move(exchange(command, 1, until).front());
-  if (value.is_error())
-    throw std::runtime_error(to_string(address_) + " answered " + std::string(*words.begin()) +
-                             " with: " + value.text);
-  return value;
 }
 
 }  // namespace bulkhead::redis

@@ -111,9 +111,10 @@ class Teller {
 // The thread that talks to the store for all limits of this process.
 class FleetEngine {
  public:
-  FleetEngine(FleetSettings settings, Fleet::Report report, HostLeases* host)
+  FleetEngine(FleetSettings settings, Fleet::Report report, HostLeases* host, Connect connect)
       : report_(std::move(report)),
         host_(host),
+        connect_(std::move(connect)),
         forks_((watch_forks(), forks.load())),
         settings_(std::move(settings)) {
     bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -158,7 +159,7 @@ class FleetEngine {
         std::string(r.bulkhead), std::move(o), settings_.mode, r.max_queue > 0, user, [this] { wake(); },
         open_lease);
     if (!thread_.joinable()) {
-      store_ = std::make_unique<Store>(store_options(settings_));
+      store_ = std::make_unique<Store>(store_options(settings_), connect_);
       teller_.start();
       thread_ = std::thread([this] { run(); });
     }
@@ -322,6 +323,7 @@ class FleetEngine {
 
   const Fleet::Report report_;
   HostLeases* const host_;  // null: each process is a member
+  const Connect connect_;   // empty: with a Connection
   const std::uint32_t forks_;
   int bell_ = -1;
   std::atomic<bool> awake_{false};
@@ -380,9 +382,9 @@ class FleetSource final : public UnitSource {
 
 }  // namespace
 
-Fleet::Fleet(FleetSettings settings, Report report, HostLeases* host) {
+Fleet::Fleet(FleetSettings settings, Report report, HostLeases* host, Connect connect) {
   if (!settings.store.empty()) check(settings);
-  engine_ = std::make_unique<FleetEngine>(std::move(settings), std::move(report), host);
+  engine_ = std::make_unique<FleetEngine>(std::move(settings), std::move(report), host, std::move(connect));
 }
 
 Fleet::~Fleet() {

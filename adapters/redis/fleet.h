@@ -31,6 +31,7 @@
 
 #include "bulkhead/fleet.h"
 #include "bulkhead/scope.h"
+#include "transport.h"
 
 namespace bulkhead::redis {
 
@@ -43,8 +44,10 @@ class Fleet final : public UnitSources {
 
   // The store is connected to once the first bulkhead needs it.
   // With `host`, the processes that use its region are one member of the fleet and share its lease; it outlives the fleet.
+  // With `connect`, another client than this adapter's carries the commands (transport.h).
   // std::invalid_argument names the setting.
-  explicit Fleet(FleetSettings settings, Report report = {}, HostLeases* host = nullptr);
+  explicit Fleet(FleetSettings settings, Report report = {}, HostLeases* host = nullptr,
+                 Connect connect = {});
   ~Fleet();  // gives back all units, if the store answers
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;

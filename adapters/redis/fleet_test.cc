@@ -206,6 +206,40 @@ TEST(Fleet, ALimitThatOneProcessChangesHoldsForAll) {
   EXPECT_TRUE(until([&] { return a.gate().snapshot().max_concurrent == 3; }));
 }
 
+// As somebody would bring another client of Redis.
+class CountingTransport final : public Transport {
+ public:
+  CountingTransport(const Endpoint& to, Until until, std::atomic<int>& commands)
+      : connection_(to, until), commands_(commands) {}
+  std::vector<Value> exchange(const std::vector<Command>& commands, Until until) override {
+    commands_ += static_cast<int>(commands.size());
+    return connection_.exchange(commands, until);
+  }
+
+ private:
+  Connection connection_;
+  std::atomic<int>& commands_;
+};
+
+TEST(Fleet, AnotherClientMayCarryTheCommands) {
+  tests::Server server;
+  std::atomic<int> opened{0}, commands{0};
+  {
+    Fleet fleet(settings(server), {}, nullptr,
+                [&](const Endpoint& to, Transport::Until until) -> std::unique_ptr<Transport> {
+                  if (opened++ == 0) throw std::runtime_error("not yet");
+                  return std::make_unique<CountingTransport>(to, until, commands);
+                });
+    Bulkhead bulkhead({.name = "db", .max_concurrent = 3, .scope = Scope::fleet, .sources = &fleet});
+    EXPECT_TRUE(until([&] { return bulkhead.snapshot().fleet->state == FleetState::leased; }));
+    EXPECT_TRUE(until([&] { return static_cast<bool>(bulkhead.acquire()); }));
+    Member other(settings(server), 3);  // with the client of the adapter
+    EXPECT_TRUE(until([&] { return bulkhead.snapshot().fleet->members == 2; }));
+  }
+  EXPECT_GE(opened, 2);
+  EXPECT_GT(commands, 3);
+}
+
 TEST(Fleet, OneProcessTakesNoMoreThanItsShare) {
   tests::Server server;
   FleetSettings s = settings(server);

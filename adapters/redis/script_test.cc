@@ -9,8 +9,10 @@
 #include <sstream>
 #include <string>
 
+#include "adapters/redis/connection.h"
 #include "adapters/redis/limit_script.h"
 #include "adapters/redis/server_test.h"
+#include "adapters/redis/store.h"
 #include "shared/limit_state.h"
 
 namespace bulkhead::redis {
@@ -129,10 +131,10 @@ std::map<std::string, std::string> hash_of(const Value& v) {
   return out;
 }
 
-void append_hash(std::string& out, const std::string& key, const std::map<std::string, std::string>& hash) {
-  std::vector<std::string> words = {"HSET", key};
+Command set_hash(const std::string& key, const std::map<std::string, std::string>& hash) {
+  Command words = {"HSET", key};
   for (const auto& [name, value] : hash) words.insert(words.end(), {name, value});
-  append_command(out, words);
+  return words;
 }
 
 // With the time as an argument, which a test must set and nobody else may.
@@ -148,34 +150,32 @@ TEST(LimitScript, DecidesAsTheLibraryDoes) {
   constexpr int kStates = 100'000, kBatch = 500;
   tests::Server server;
   const auto until = std::chrono::steady_clock::now() + 110s;
-  Connection connection({"127.0.0.1", std::to_string(server.port()), ""}, {}, until);
-  const std::string sha = connection.call({"SCRIPT", "LOAD", script_with_time()}, until).text;
+  const Address address{"127.0.0.1", std::to_string(server.port()), ""};
+  Connection connection({address}, until);
+  const std::string sha = call(connection, address, {"SCRIPT", "LOAD", script_with_time()}, until).text;
   const std::string c = limit_key("t", "db", 'c'), m = limit_key("t", "db", 'm');
   const char* given = std::getenv("BULKHEAD_SEED");
   Random random(given ? std::strtoull(given, nullptr, 10) : 1);
   int by_status[3] = {};
   for (int done = 0; done < kStates; done += kBatch) {
-    std::string commands;
+    std::vector<Command> commands;
     std::vector<LimitState> states;
     std::vector<StoreRequest> requests;
-    std::size_t count = 0;
     std::vector<std::size_t> first;
     for (int i = 0; i < kBatch; ++i) {
       states.push_back(random.state());
       requests.push_back(random.request(states.back()));
-      append_command(commands, {"DEL", c, m});
-      ++count;
-      if (states.back().known) append_hash(commands, c, limit_hash(states.back())), ++count;
-      if (!states.back().members.empty()) append_hash(commands, m, member_hash(states.back())), ++count;
-      first.push_back(count);
+      commands.push_back({"DEL", c, m});
+      if (states.back().known) commands.push_back(set_hash(c, limit_hash(states.back())));
+      if (!states.back().members.empty()) commands.push_back(set_hash(m, member_hash(states.back())));
+      first.push_back(commands.size());
       auto words = limit_command(sha, "t", "db", requests.back());
       words.push_back(std::to_string(kNow));
-      append_command(commands, words);
-      append_command(commands, {"HGETALL", c});
-      append_command(commands, {"HGETALL", m});
-      count += 3;
+      commands.push_back(std::move(words));
+      commands.push_back({"HGETALL", c});
+      commands.push_back({"HGETALL", m});
     }
-    const std::vector<Value> values = connection.exchange(commands, count, until);
+    const std::vector<Value> values = connection.exchange(commands, until);
     for (std::size_t i = 0; i < states.size(); ++i) {
       const LimitState before = states[i];
       const StoreReply wanted = decide(states[i], requests[i], kNow);

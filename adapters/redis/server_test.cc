@@ -15,6 +15,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "adapters/redis/store.h"
+
 namespace bulkhead::redis::tests {
 
 using namespace std::chrono_literals;
@@ -65,7 +67,7 @@ void Server::start() {
   for (int i = 0; i < 500; ++i) {
     try {
       if (!plain_) {  // no more than that it listens
-        Connection connection({"127.0.0.1", std::to_string(port_), ""}, {},
+        Connection connection({{"127.0.0.1", std::to_string(port_), ""}},
                               std::chrono::steady_clock::now() + 2s);
         return;
       }
@@ -90,8 +92,9 @@ void Server::signal(int what) { ::kill(pid_, what); }
 
 Value Server::call(std::initializer_list<std::string_view> words) {
   const auto until = std::chrono::steady_clock::now() + 5s;
-  Connection connection({"127.0.0.1", std::to_string(port_), ""}, {}, until);
-  return connection.call(words, until);
+  const Address address{"127.0.0.1", std::to_string(port_), ""};
+  Connection connection({address}, until);
+  return redis::call(connection, address, Command(words.begin(), words.end()), until);
 }
 
 Sentinel::Sentinel(const Server& master, const std::string& password) {

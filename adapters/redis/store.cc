@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "connection.h"
+
 namespace bulkhead::redis {
 namespace {
 
@@ -16,6 +18,25 @@ std::string field(const std::string& info, const std::string& name) {
 
 }  // namespace
 
+Value call(Transport& to, const Address& address, const Command& command, Transport::Until until) {
+  std::vector<Value> replies = to.exchange({command}, until);
+  if (replies.size() != 1) throw std::runtime_error(to_string(address) + ": one command has not one reply");
+  if (replies[0].is_error())
+    throw std::runtime_error(to_string(address) + " answered " + command.front() +
+                             " with: " + replies[0].text);
+  return std::move(replies[0]);
+}
+
+Store::Store(StoreOptions options, Connect connect) : o_(std::move(options)), connect_(std::move(connect)) {}
+
+std::unique_ptr<Transport> Store::open(const Address& address, Until until) {
+  const Endpoint to{address, o_.url.tls, o_.ca_file};
+  if (!connect_) return std::make_unique<Connection>(to, until);
+  std::unique_ptr<Transport> transport = connect_(to, until);
+  if (!transport) throw std::runtime_error(to_string(address) + ": the transport was not made");
+  return transport;
+}
+
 Address Store::find_master(Until until) {
   if (o_.url.sentinel_master.empty()) {
     if (moved_to_ != Address()) return moved_to_;
@@ -25,19 +46,20 @@ Address Store::find_master(Until until) {
   for (std::size_t i = 0; i < o_.url.addresses.size(); ++i) {
     const Address& sentinel = o_.url.addresses[next_ % o_.url.addresses.size()];
     try {
-      Connection connection(sentinel, {o_.url.tls, o_.ca_file}, until);
+      const std::unique_ptr<Transport> connection = open(sentinel, until);
       const auto ask = [&] {
-        return connection.call({"SENTINEL", "get-master-addr-by-name", o_.url.sentinel_master}, until);
+        return call(*connection, sentinel, {"SENTINEL", "get-master-addr-by-name", o_.url.sentinel_master},
+                    until);
       };
       Value master;
       try {
         master = ask();
-      } catch (const std::runtime_error&
-                   error) {  // most Sentinels have no password, even if their servers have one
+      } catch (const std::runtime_error& error) {
+        // Most Sentinels have no password, even if their servers have one.
         if (o_.url.password.empty() ||
             std::string_view(error.what()).find("NOAUTH") == std::string_view::npos)
           throw;
-        authenticate(connection, until);
+        authenticate(*connection, sentinel, until);
         master = ask();
       }
       if (master.list.size() == 2) return {master.list[0].text, master.list[1].text, ""};
@@ -54,9 +76,10 @@ void Store::connect(Until until) {
   connection_.reset();
   const Address address = find_master(until);
   try {
-    auto connection = std::make_unique<Connection>(address, TlsOptions{o_.url.tls, o_.ca_file}, until);
-    introduce(*connection, until);
+    std::unique_ptr<Transport> connection = open(address, until);
+    introduce(*connection, address, until);
     connection_ = std::move(connection);
+    address_ = address;
   } catch (...) {
     moved_to_ = {};  // a node that is gone is asked for no more
     asking_ = false;
@@ -64,18 +87,18 @@ void Store::connect(Until until) {
   }
 }
 
-void Store::authenticate(Connection& connection, Until until) {
+void Store::authenticate(Transport& to, const Address& address, Until until) {
   if (o_.url.user.empty())
-    connection.call({"AUTH", o_.url.password}, until);
+    call(to, address, {"AUTH", o_.url.password}, until);
   else
-    connection.call({"AUTH", o_.url.user, o_.url.password}, until);
+    call(to, address, {"AUTH", o_.url.user, o_.url.password}, until);
 }
 
-void Store::introduce(Connection& connection, Until until) {
-  if (!o_.url.password.empty()) authenticate(connection, until);
-  if (o_.url.db != 0) connection.call({"SELECT", std::to_string(o_.url.db)}, until);
-  read_info(connection.call({"INFO"}, until));
-  sha_ = connection.call({"SCRIPT", "LOAD", kLimitScript}, until).text;
+void Store::introduce(Transport& to, const Address& address, Until until) {
+  if (!o_.url.password.empty()) authenticate(to, address, until);
+  if (o_.url.db != 0) call(to, address, {"SELECT", std::to_string(o_.url.db)}, until);
+  read_info(call(to, address, {"INFO"}, until));
+  sha_ = call(to, address, {"SCRIPT", "LOAD", std::string(kLimitScript)}, until).text;
 }
 
 void Store::read_info(const Value& info) {
@@ -103,20 +126,22 @@ void Store::follow(const std::string& redirection) {
   const std::size_t at = redirection.rfind(' '), colon = redirection.rfind(':');
   if (at == redirection.npos || colon == redirection.npos || colon < at) return;
   std::string host = redirection.substr(at + 1, colon - at - 1);
-  if (host.empty()) host = connection_->address().host;  // "the same host"
+  if (host.empty()) host = address_.host;  // "the same host"
   moved_to_ = {host, redirection.substr(colon + 1), ""};
   asking_ = redirection.starts_with("ASK ");
 }
 
 std::vector<Store::Answer> Store::exchange(const std::vector<Question>& questions, Until until) {
-  std::string commands;
+  std::vector<Command> commands;
   for (const Question& q : questions) {
-    if (asking_) append_command(commands, {"ASKING"});
-    append_command(commands, limit_command(sha_, o_.prefix, q.limit, q.request));
+    if (asking_) commands.push_back({"ASKING"});
+    commands.push_back(limit_command(sha_, o_.prefix, q.limit, q.request));
   }
   std::vector<Value> values;
   try {
-    values = connection_->exchange(commands, questions.size() * (asking_ ? 2 : 1), until);
+    values = connection_->exchange(commands, until);
+    if (values.size() != commands.size())
+      throw std::runtime_error(to_string(address_) + ": not as many replies as commands");
   } catch (...) {
     connection_.reset();
     throw;

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "connection.h"
 #include "limit_script.h"
 #include "store_url.h"
+#include "transport.h"
 
 namespace bulkhead::redis {
 
@@ -22,10 +22,13 @@ struct StoreOptions {
   std::string prefix = "bulkhead";
 };
 
+// One command; an error reply is a std::runtime_error, too.
+Value call(Transport& to, const Address& address, const Command& command, Transport::Until until);
+
 class Store {
  public:
-  using Until = Connection::Until;
-  explicit Store(StoreOptions options) : o_(std::move(options)) {}
+  using Until = Transport::Until;
+  explicit Store(StoreOptions options, Connect connect = {});  // by default, with a Connection
 
   bool connected() const noexcept { return connection_ != nullptr; }
   void connect(Until until);  // std::runtime_error
@@ -33,7 +36,7 @@ class Store {
 
   // Of the server that it is connected to.
   const std::string& run() const noexcept { return run_; }
-  std::string address() const { return connection_ ? to_string(connection_->address()) : ""; }
+  std::string address() const { return connection_ ? to_string(address_) : ""; }
   // What of the server's settings endangers the limits; one sentence each.
   const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
@@ -51,13 +54,16 @@ class Store {
 
  private:
   Address find_master(Until until);
-  void authenticate(Connection& connection, Until until);
-  void introduce(Connection& connection, Until until);
+  std::unique_ptr<Transport> open(const Address& address, Until until);
+  void authenticate(Transport& to, const Address& address, Until until);
+  void introduce(Transport& to, const Address& address, Until until);
   void read_info(const Value& info);
   void follow(const std::string& redirection);
 
   StoreOptions o_;
-  std::unique_ptr<Connection> connection_;
+  const Connect connect_;
+  std::unique_ptr<Transport> connection_;
+  Address address_{};     // of it
   std::size_t next_ = 0;  // of the addresses
   Address moved_to_{};    // where the cluster says that the limits are; empty: nowhere else
   bool asking_ = false;   // the slot is on the move: each command is preceded by ASKING

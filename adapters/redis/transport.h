@@ -1,0 +1,47 @@
+// transport.h - how a fleet sends commands to its store. The adapter's own client is a few hundred lines (connection.h), because
+// Debian's hiredis has no TLS; to use another one, such as redis-plus-plus, implement Transport with it:
+//
+//   class Mine final : public bulkhead::redis::Transport {
+//    public:
+//     std::vector<Value> exchange(const std::vector<Command>& commands, Until until) override;
+//   };
+//   bulkhead::redis::Fleet fleet{{.store = "redis://limits:6379"}, {}, nullptr,
+//                                [](const bulkhead::redis::Endpoint& to, auto until) { return std::make_unique<Mine>(to, until); }};
+//
+// The fleet sends AUTH, SELECT, INFO, SCRIPT LOAD and EVALSHA, asks Sentinels, and follows MOVED and ASK itself; a transport
+// connects to one address and carries commands.
+// Threads: one thread of the fleet, which waits for the network in it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "resp.h"
+#include "store_url.h"
+
+namespace bulkhead::redis {
+
+using Command = std::vector<std::string>;  // its words
+
+struct Endpoint {
+  Address address{};
+  bool tls = false;
+  std::string ca_file{};  // empty: the certificates of the system
+};
+
+class Transport {
+ public:
+  using Until = std::chrono::steady_clock::time_point;
+  virtual ~Transport() = default;
+  // The replies, in the order of the commands; an error reply is a Value. Ends at `until`. std::runtime_error: the
+  // connection is lost, and with it all replies.
+  virtual std::vector<Value> exchange(const std::vector<Command>& commands, Until until) = 0;
+};
+
+// Connects, with the handshake of TLS, until `until`. std::runtime_error says why not.
+using Connect = std::function<std::unique_ptr<Transport>(const Endpoint&, Transport::Until)>;
+
+}  // namespace bulkhead::redis
