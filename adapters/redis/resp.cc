@@ -120,12 +120,6 @@ void append_word(std::string& out, std::string_view word) {
   out += "\r\n";
 }
 
-void append_count(std::string& out, std::size_t words) {
-  out += '*';
-  out += std::to_string(words);
-  out += "\r\n";
-}
-
 }  // namespace
 
 Parsed parse(std::string_view bytes, Value& value, std::size_t& used) {
@@ -135,13 +129,10 @@ Parsed parse(std::string_view bytes, Value& value, std::size_t& used) {
   return result;
 }
 
-void append_command(std::string& out, std::initializer_list<std::string_view> words) {
-  append_count(out, words.size());
-  for (const std::string_view word : words) append_word(out, word);
-}
-
 void append_command(std::string& out, const std::vector<std::string>& words) {
-  append_count(out, words.size());
+  out += '*';
+  out += std::to_string(words.size());
+  out += "\r\n";
   for (const std::string& word : words) append_word(out, word);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +29,6 @@ enum class Parsed : std::uint8_t { done, incomplete, malformed };
 Parsed parse(std::string_view bytes, Value& value, std::size_t& used);
 
 // Appends one command to `out`.
-void append_command(std::string& out, std::initializer_list<std::string_view> words);
 void append_command(std::string& out, const std::vector<std::string>& words);
 
 }  // namespace bulkhead::redis
