@@ -261,10 +261,11 @@ test('the charts of the detail draw what the API says, with one cursor over all 
   const n = (pairs) => pairs.filter(([i]) => i <= at).at(-1)[1], exact = (pairs) => format.count(pairs?.find(([i]) => i === at)?.[1] ?? 0);
   const percentiles = (p) => Object.entries(p).flatMap(([name, values]) => [name, format.latency(values[at])]);
   const reasons = Object.keys(b.reasons).sort().flatMap((name) => [format.words(name), exact(b.reasons[name])]);
+  const rejected = b.rejected?.find(([i]) => i === at)?.[1] ?? 0;
   assert.deepEqual(told.map(([, when, ...rest]) => [when, ...rest]), [
     ['in flight', format.count(b.in_flight[at]), 'max concurrent', format.count(n(b.max_concurrent)), 'configured', format.count(n(b.configured_max_concurrent))],
     ['waiting', exact(b.waiting)], percentiles(b.wait), percentiles(b.service), reasons,
-    ['per second', format.rate(b.rate[at]), 'failed', format.rate(b.failed_rate[at])],
+    ['per second', format.rate(b.rate[at]), 'good', format.rate(Math.max(0, b.rate[at] - b.failed_rate[at] - rejected)), 'failed', format.rate(b.failed_rate[at])],
   ].map((rest) => [format.clock(time), ...rest]));
 
   // The bar above that second: as many parts as reasons, the first on top, as high as their numbers.
