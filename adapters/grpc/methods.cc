@@ -1,7 +1,6 @@
 #include "methods.h"
 
 #include <algorithm>
-#include <mutex>
 #include <stdexcept>
 
 namespace bulkhead::grpc {
@@ -24,7 +23,7 @@ void check_method_name(std::string_view name, std::string_view place) {
 
 MethodCounters& Methods::of(std::string_view method, const ServerGuardOptions& options) {
   {
-    const std::shared_lock lock(mutex_);
+    const bulkhead::detail::SharedLock lock(mutex_);
     const auto found = all_.find(method);
     if (found != all_.end()) return *found->second;
   }
@@ -32,7 +31,7 @@ MethodCounters& Methods::of(std::string_view method, const ServerGuardOptions& o
   const auto exempt = std::find_if(options.exempt.begin(), options.exempt.end(),
                                    [&](const std::string& prefix) { return method.starts_with(prefix); });
   const bool is_exempt = exempt != options.exempt.end();
-  const std::unique_lock lock(mutex_);
+  const bulkhead::detail::MutexLock lock(mutex_);
   // Methods that share counters are those that are treated alike: under the name of what decides that.
   if (all_.size() >= most) {
     if (is_exempt)
@@ -53,7 +52,7 @@ MethodCounters& Methods::of(std::string_view method, const ServerGuardOptions& o
 std::vector<MethodSnapshot> Methods::snapshot() const {
   constexpr auto relaxed = std::memory_order_relaxed;
   std::vector<MethodSnapshot> all;
-  const std::shared_lock lock(mutex_);
+  const bulkhead::detail::SharedLock lock(mutex_);
   for (const auto& [name, c] : all_) {
     if (c->started.load(relaxed) == 0) continue;
     MethodSnapshot& s = all.emplace_back();

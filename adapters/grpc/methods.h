@@ -5,12 +5,12 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <shared_mutex>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bulkhead/detail/std_mutex.h"
 #include "server_guard.h"
 
 namespace bulkhead::grpc {
@@ -67,8 +67,8 @@ class Methods {
   std::vector<MethodSnapshot> snapshot() const;
 
  private:
-  mutable std::shared_mutex mutex_;
-  std::map<std::string, std::unique_ptr<MethodCounters>, std::less<>> all_;
+  mutable bulkhead::detail::SharedMutex mutex_;
+  std::map<std::string, std::unique_ptr<MethodCounters>, std::less<>> all_ BULKHEAD_GUARDED_BY(mutex_);
 };
 
 std::string to_prometheus(const std::vector<MethodSnapshot>& methods);

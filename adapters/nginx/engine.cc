@@ -31,7 +31,7 @@ Engine::Engine(EngineOptions options)
   if (!options_.watch) return;
   const auto changed = [this] {
     ConfigText text = config_text(yaml::load(options_.file));
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     changed_ = std::move(text);
     wake();
   };
@@ -77,7 +77,7 @@ Result<std::shared_ptr<Bulkhead>> Engine::find(std::string_view name, std::strin
 
 void Engine::decided(std::shared_ptr<Wait> wait) noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     decided_.push_back(std::move(wait));
   }
   if (on_loop())
@@ -90,7 +90,7 @@ void Engine::run() noexcept {
   std::vector<std::shared_ptr<Wait>> decided;
   std::optional<ConfigText> changed;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     decided.swap(decided_);
     changed.swap(changed_);
   }

@@ -10,7 +10,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include "adapters/shm/host.h"
 #include "adapters/watch/file_watch.h"
 #include "adapters/workers/board.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/http_guard.h"
 #include "bulkhead/live_config.h"
 #include "loop_clock.h"
@@ -81,10 +81,10 @@ class Engine {
   std::uint64_t orders_seen_ = 0;  // see Board::take()
   workers::Orders orders_;         // in force
 
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<Wait>> decided_;  // under mutex_
-  std::optional<ConfigText> changed_;           // under mutex_
-  std::optional<watch::FileWatch> watch_;       // last: its thread uses the rest
+  detail::StdMutex mutex_;
+  std::vector<std::shared_ptr<Wait>> decided_ BULKHEAD_GUARDED_BY(mutex_);
+  std::optional<ConfigText> changed_ BULKHEAD_GUARDED_BY(mutex_);
+  std::optional<watch::FileWatch> watch_;  // last: its thread uses the rest
 };
 
 }  // namespace bulkhead::nginx

@@ -5,7 +5,7 @@
 namespace bulkhead::nginx {
 
 void LoopClock::arm(Alarm& alarm) noexcept {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   alarms_.insert(alarm);
   if (alarm.at >= rings_at_) return;
   rings_at_ = alarm.at;
@@ -17,12 +17,12 @@ void LoopClock::arm(Alarm& alarm) noexcept {
 
 // The loop's timer stays as it is: it may ring for nothing, which costs less than to set it for each alarm.
 void LoopClock::disarm(Alarm& alarm) noexcept {
-  const std::lock_guard lock(mutex_);  // expire() runs under this lock, so it is not running now
+  const detail::MutexLock lock(mutex_);  // expire() runs under this lock, so it is not running now
   alarms_.remove(alarm);
 }
 
 void LoopClock::ring() noexcept {
-  std::unique_lock lock(mutex_);
+  detail::UniqueLock lock(mutex_);
   for (;;) {
     Alarm* const alarm = alarms_.first();
     if (!alarm || now() < alarm->at) {

@@ -4,10 +4,9 @@
 // Cost: one nginx timer for all alarms, set when a time earlier than all others is armed.
 #pragma once
 
-#include <mutex>
-
 #include "base/alarm_heap.h"
 #include "bulkhead/clock.h"
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::nginx {
 
@@ -29,9 +28,9 @@ class LoopClock final : public Clock, private DeadlineDriver {
 
   // Invariant, under mutex_: while there are alarms, the loop rings at rings_at_, no later than the first of them, or
   // has been woken to set that time.
-  std::mutex mutex_;
-  AlarmHeap alarms_;
-  TimePoint rings_at_ = no_deadline;
+  detail::StdMutex mutex_;
+  AlarmHeap alarms_ BULKHEAD_GUARDED_BY(mutex_);
+  TimePoint rings_at_ BULKHEAD_GUARDED_BY(mutex_) = no_deadline;
 };
 
 }  // namespace bulkhead::nginx

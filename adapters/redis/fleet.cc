@@ -10,13 +10,13 @@
 #include <cmath>
 #include <condition_variable>
 #include <fstream>
-#include <mutex>
 #include <random>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "bulkhead/detail/std_mutex.h"
 #include "fleet_limit.h"
 #include "store.h"
 
@@ -60,7 +60,7 @@ class Teller {
   ~Teller() {
     if (!thread_.joinable()) return;
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       stop_ = true;
     }
     ready_.notify_one();
@@ -71,7 +71,7 @@ class Teller {
   }
   void add(std::shared_ptr<FleetLimit> limit) {
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       if (std::ranges::find(limits_, limit) != limits_.end()) return;
       limits_.push_back(std::move(limit));
     }
@@ -79,7 +79,7 @@ class Teller {
   }
   void add(const Fleet::Report& report, std::string text) {
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       reports_.emplace_back(&report, std::move(text));
     }
     ready_.notify_one();
@@ -87,9 +87,9 @@ class Teller {
 
  private:
   void run() noexcept {
-    std::unique_lock lock(mutex_);
+    detail::UniqueLock lock(mutex_);
     for (;;) {
-      ready_.wait(lock, [&] { return stop_ || !limits_.empty() || !reports_.empty(); });
+      while (!stop_ && limits_.empty() && reports_.empty()) ready_.wait(lock);
       if (limits_.empty() && reports_.empty()) return;
       const auto limits = std::exchange(limits_, {});
       const auto reports = std::exchange(reports_, {});
@@ -100,11 +100,11 @@ class Teller {
     }
   }
 
-  std::mutex mutex_;
+  detail::StdMutex mutex_;
   std::condition_variable ready_;
-  std::vector<std::shared_ptr<FleetLimit>> limits_;
-  std::vector<std::pair<const Fleet::Report*, std::string>> reports_;
-  bool stop_ = false;
+  std::vector<std::shared_ptr<FleetLimit>> limits_ BULKHEAD_GUARDED_BY(mutex_);
+  std::vector<std::pair<const Fleet::Report*, std::string>> reports_ BULKHEAD_GUARDED_BY(mutex_);
+  bool stop_ BULKHEAD_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
@@ -124,7 +124,7 @@ class FleetEngine {
   ~FleetEngine() {
     if (thread_.joinable()) {
       {
-        const std::lock_guard lock(mutex_);
+        const detail::MutexLock lock(mutex_);
         stop_ = true;
       }
       wake();
@@ -136,16 +136,16 @@ class FleetEngine {
   bool forked() const noexcept { return forks_ != forks.load(); }
 
   FleetSettings settings() const {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     return settings_;
   }
   void set_settings(const FleetSettings& settings) {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (!thread_.joinable()) settings_ = settings;
   }
 
   std::shared_ptr<FleetLimit> add(const UnitSources::Request& r, UnitUser& user) {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     std::random_device random;
     shared::LeaseOptions o = lease_options(settings_, r);
     o.member = member_name();
@@ -153,6 +153,7 @@ class FleetEngine {
     FleetLimit::OpenLease open_lease;
     if (host_ && host_->available())
       open_lease = [&](std::function<void()> on_call) {
+        mutex_.assert_held();
         return host_->open_lease(r, settings_.store + " " + settings_.prefix, user, std::move(on_call));
       };
     auto limit = std::make_shared<FleetLimit>(
@@ -160,6 +161,7 @@ class FleetEngine {
         open_lease);
     if (!thread_.joinable()) {
       store_ = std::make_unique<Store>(store_options(settings_), connect_);
+      times_ = times_of(settings_);
       teller_.start();
       thread_ = std::thread([this] { run(); });
     }
@@ -169,14 +171,14 @@ class FleetEngine {
   }
 
   void remove(const std::shared_ptr<FleetLimit>& limit) {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     std::erase(limits_, limit);
     leaving_.push_back(limit);
     wake();
   }
 
   std::string problem() const {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     return problem_;
   }
   HostLeases* host() const noexcept { return host_; }
@@ -206,7 +208,7 @@ class FleetEngine {
 
   void set_problem(const std::string& problem) {
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       if (problem_ == problem) return;
       problem_ = problem;
       for (const auto& limit : limits_) limit->set_problem(problem);
@@ -215,7 +217,7 @@ class FleetEngine {
   }
 
   bool stopping() const noexcept {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     return stop_;
   }
 
@@ -239,7 +241,7 @@ class FleetEngine {
   std::int64_t turn() {
     std::vector<std::shared_ptr<FleetLimit>> limits, leaving;
     {
-      const std::lock_guard lock(mutex_);
+      const detail::MutexLock lock(mutex_);
       limits = limits_;
       leaving.swap(leaving_);
     }
@@ -263,9 +265,7 @@ class FleetEngine {
     return due;
   }
 
-  Clock::time_point patience() const {
-    return Clock::now() + std::chrono::nanoseconds(times_of(settings_).reply_timeout);
-  }
+  Clock::time_point patience() const { return Clock::now() + std::chrono::nanoseconds(times_.reply_timeout); }
 
   void connect() {
     store_->connect(patience());
@@ -278,7 +278,7 @@ class FleetEngine {
   // Twice as long each time, up to half a heartbeat or a second, and differently in each process.
   void back_off(const std::string& why) {
     set_problem(why);
-    const double most = std::min(1e9, static_cast<double>(times_of(settings_).heartbeat) / 2);
+    const double most = std::min(1e9, static_cast<double>(times_.heartbeat) / 2);
     const double base = std::min(most, 2e7 * std::exp2(std::min(failures_++, 10)));
     retry_at_ =
         boot_now() + static_cast<std::int64_t>(base * std::uniform_real_distribution<>(0.5, 1)(random_));
@@ -328,13 +328,15 @@ class FleetEngine {
   int bell_ = -1;
   std::atomic<bool> awake_{false};
 
-  mutable std::mutex mutex_;
-  FleetSettings settings_;  // not changed once there is the thread
-  std::vector<std::shared_ptr<FleetLimit>> limits_, leaving_;
-  std::string problem_;
-  bool stop_ = false;
+  mutable detail::StdMutex mutex_;
+  FleetSettings settings_ BULKHEAD_GUARDED_BY(mutex_);  // not changed once there is the thread
+  std::vector<std::shared_ptr<FleetLimit>> limits_ BULKHEAD_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<FleetLimit>> leaving_ BULKHEAD_GUARDED_BY(mutex_);
+  std::string problem_ BULKHEAD_GUARDED_BY(mutex_);
+  bool stop_ BULKHEAD_GUARDED_BY(mutex_) = false;
 
-  // Of the thread.
+  // Of the thread; made before it starts.
+  shared::LeaseTimes times_{};
   std::unique_ptr<Store> store_;
   std::int64_t retry_at_ = 0;
   int failures_ = 0;
@@ -342,7 +344,7 @@ class FleetEngine {
   std::minstd_rand random_{std::random_device()()};
 
   Teller teller_;
-  std::thread thread_;
+  std::thread thread_ BULKHEAD_GUARDED_BY(mutex_);
 };
 
 namespace {

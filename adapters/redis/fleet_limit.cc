@@ -112,7 +112,7 @@ void FleetLimit::return_idle() noexcept {
 bool FleetLimit::resize(std::uint32_t limit) noexcept {
   if (host_) return limit <= shared::kMaxUnits && host_->resize(limit);
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (!lease_.set_limit(limit)) return false;
   }
   wake_();
@@ -121,14 +121,21 @@ bool FleetLimit::resize(std::uint32_t limit) noexcept {
 
 void FleetLimit::mute() noexcept {
   if (host_) host_->mute();
-  std::unique_lock told(telling_, std::defer_lock);
-  if (teller_.load() != std::this_thread::get_id()) told.lock();
-  const std::lock_guard lock(looking_);
+  if (teller_.load() == std::this_thread::get_id()) {
+    telling_.assert_held();  // by tell(), which this call is inside
+    return forget_user();
+  }
+  const detail::MutexLock told(telling_);
+  forget_user();
+}
+
+void FleetLimit::forget_user() noexcept {
+  const detail::MutexLock lock(looking_);
   user_ = nullptr;
 }
 
 void FleetLimit::tell() noexcept {
-  const std::lock_guard lock(telling_);
+  const detail::MutexLock lock(telling_);
   if (!user_) return;
   teller_ = std::this_thread::get_id();
   user_->units_may_be_free();
@@ -146,7 +153,7 @@ shared::Lease::Needs FleetLimit::needs() const noexcept {
 }
 
 UnitUser::Usage FleetLimit::usage() noexcept {
-  const std::lock_guard lock(looking_);
+  const detail::MutexLock lock(looking_);
   return user_ ? user_->usage() : sampled_;
 }
 
@@ -173,7 +180,7 @@ bool FleetLimit::tend(std::int64_t now) {
   const UnitUser::Usage used = usage();
   bool limit_changed = false;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     host_->report(used);
     const HostLease::Sum sum = host_->sum();
     since_sample_.arrived += sum.arrived;
@@ -207,18 +214,18 @@ bool FleetLimit::tend(std::int64_t now) {
     limit_changed = before != known_limit_;
   }
   if (limit_changed) news_.store(true);
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return leads_;
 }
 
 bool FleetLimit::asks() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return !host_ || leads_;
 }
 
 std::optional<shared::StoreRequest> FleetLimit::next(const std::string& run, std::int64_t now) {
   const UnitUser::Usage used = usage();  // outside the lock: it asks the gate
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (host_ && !leads_) return std::nullopt;
   sample(used, now);
   auto request = lease_.next(needs(), run, now);
@@ -231,7 +238,7 @@ std::optional<shared::StoreRequest> FleetLimit::next(const std::string& run, std
 }
 
 std::int64_t FleetLimit::due() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   // While calls come, the estimate follows them; afterwards it falls.
   const bool busy =
       lease_.in_use() > 0 || asked_.load(std::memory_order_relaxed) || demand_.load() > kNoDemand;
@@ -264,7 +271,7 @@ std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* re
   bool worth_a_look = false;
   std::string news;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (!reply) {
       lease_.on_lost();
       return "";
@@ -280,7 +287,7 @@ std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* re
 }
 
 bool FleetLimit::has_to_leave() {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (!host_) return true;
   if (leads_ && host_->alone()) return true;
   host_->stop_leading();
@@ -289,22 +296,22 @@ bool FleetLimit::has_to_leave() {
 }
 
 void FleetLimit::set_problem(const std::string& problem) noexcept {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (host_ && leads_) host_->set_problem(problem);
 }
 
 std::string FleetLimit::problem_of_agent() const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return host_ && !leads_ ? host_->problem() : "";
 }
 
 shared::StoreRequest FleetLimit::leave(const std::string& run) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return lease_.leave_request(run, now_());
 }
 
 void FleetLimit::describe(FleetSnapshot& s) const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   const std::int64_t now = now_();
   const shared::LeaseOptions& o = lease_.options();
   s.state = lease_.state(now);

@@ -10,11 +10,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/scope.h"
 #include "shared/demand.h"
 #include "shared/lease.h"
@@ -84,15 +84,16 @@ class FleetLimit {
   std::string problem_of_agent() const;
 
  private:
-  shared::Lease::Needs needs() const noexcept;
+  shared::Lease::Needs needs() const noexcept BULKHEAD_REQUIRES(mutex_);
   void return_idle() noexcept;
   void give_back_to_host(std::uint32_t units) noexcept;
   bool forked() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
   void called() noexcept;
-  std::uint32_t line() const noexcept { return host_ ? host_line_ : line_.load(); }
+  std::uint32_t line() const noexcept BULKHEAD_REQUIRES(mutex_) { return host_ ? host_line_ : line_.load(); }
   UnitUser::Usage usage() noexcept;
-  void sample(const UnitUser::Usage& usage, std::int64_t now) noexcept;
-  std::string choose_mode(double round_trip);
+  void sample(const UnitUser::Usage& usage, std::int64_t now) noexcept BULKHEAD_REQUIRES(mutex_);
+  std::string choose_mode(double round_trip) BULKHEAD_REQUIRES(mutex_);
+  void forget_user() noexcept BULKHEAD_REQUIRES(telling_);
 
   const std::string name_;
   const FleetMode mode_;
@@ -103,16 +104,17 @@ class FleetLimit {
 
   const std::unique_ptr<HostLease> host_;  // null: this process is the member
 
-  mutable std::mutex mutex_;  // of what only one thread may use of the lease, and of the estimate
-  shared::Lease lease_;
-  shared::Demand demand_;
-  std::int64_t sampled_at_ = 0;
-  std::uint64_t requests_ = 0;
-  bool leads_ = false;
-  std::uint32_t host_line_ = 0, host_first_ = 0, known_limit_ = 0;
-  std::int64_t looked_at_ = 0, called_at_ = 0;
-  HostLease::Sum since_sample_;
-  UnitUser::Usage sampled_;
+  mutable detail::StdMutex mutex_;  // of what only one thread may use of the lease, and of the estimate
+  shared::Lease lease_;             // not checked by Clang: calls use the rest of it without the lock
+  shared::Demand demand_ BULKHEAD_GUARDED_BY(mutex_);
+  std::int64_t sampled_at_ BULKHEAD_GUARDED_BY(mutex_) = 0;
+  std::uint64_t requests_ BULKHEAD_GUARDED_BY(mutex_) = 0;
+  bool leads_ BULKHEAD_GUARDED_BY(mutex_) = false;
+  std::uint32_t host_line_ BULKHEAD_GUARDED_BY(mutex_) = 0, host_first_ BULKHEAD_GUARDED_BY(mutex_) = 0;
+  std::uint32_t known_limit_ BULKHEAD_GUARDED_BY(mutex_) = 0;
+  std::int64_t looked_at_ BULKHEAD_GUARDED_BY(mutex_) = 0, called_at_ BULKHEAD_GUARDED_BY(mutex_) = 0;
+  HostLease::Sum since_sample_ BULKHEAD_GUARDED_BY(mutex_);
+  UnitUser::Usage sampled_;  // of the thread of the fleet, so without a lock
 
   std::atomic<std::uint32_t> line_{0}, first_{0};  // units for all calls in line, and for the first
   std::atomic<std::uint32_t> rejected_{0};  // cost of a call that found too few units since the last request
@@ -121,11 +123,11 @@ class FleetLimit {
   std::atomic<bool> asked_{false};      // a call has come since the last sample
 
   std::atomic<bool> news_{false};
-  std::mutex telling_;  // held by tell(), and to forget the user on any other thread
+  detail::StdMutex telling_;  // held by tell(), and to forget the user on any other thread
   std::atomic<std::thread::id> teller_{};
-  std::mutex
-      looking_;  // held while the user's numbers are read, and to forget it. Not while its handlers run: leases go on
-  UnitUser* user_;
+  // Held while the user's numbers are read, and to forget it. Not while its handlers run: leases go on.
+  detail::StdMutex looking_;
+  UnitUser* user_;  // written under both and so read under either of them, which Clang has no word for
 };
 
 }  // namespace bulkhead::redis

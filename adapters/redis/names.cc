@@ -13,7 +13,7 @@ Names::Addresses Names::find(const std::string& host, Until until) {
   std::shared_ptr<Answer> answer;
   Addresses last;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     Entry& entry = entries_[host];
     last = entry.last;
     if (!entry.asked) {
@@ -31,7 +31,7 @@ Names::Addresses Names::find(const std::string& host, Until until) {
           } catch (const std::exception& error) {
             problem = error.what();
           }
-          const std::lock_guard told(asked->mutex);
+          const detail::MutexLock told(asked->mutex);
           asked->addresses = std::move(found);
           asked->problem = std::move(problem);
           asked->done = true;
@@ -47,13 +47,15 @@ Names::Addresses Names::find(const std::string& host, Until until) {
     answer = entry.asked;
   }
   const auto now = std::chrono::steady_clock::now();
-  std::unique_lock told(answer->mutex);
-  if (!answer->ready.wait_until(told, last.empty() ? until : now + (until - now) / 2,
-                                [&] { return answer->done; })) {
+  detail::UniqueLock told(answer->mutex);
+  const auto patience = last.empty() ? until : now + (until - now) / 2;
+  while (!answer->done && answer->ready.wait_until(told, patience) != std::cv_status::timeout) {
+  }
+  if (!answer->done) {
     if (last.empty()) throw std::runtime_error("the lookup of its name has no answer in time");
     return last;
   }
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   Entry& entry = entries_[host];
   if (entry.asked == answer) entry.asked.reset();
   if (!answer->problem.empty()) {

@@ -8,9 +8,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
+
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::redis {
 
@@ -28,11 +29,11 @@ class Names {
  private:
   // Shared with the thread of the lookup.
   struct Answer {
-    std::mutex mutex;
+    detail::StdMutex mutex;
     std::condition_variable ready;
-    bool done = false;
-    Addresses addresses;
-    std::string problem;
+    bool done BULKHEAD_GUARDED_BY(mutex) = false;
+    Addresses addresses BULKHEAD_GUARDED_BY(mutex);
+    std::string problem BULKHEAD_GUARDED_BY(mutex);
   };
   struct Entry {
     Addresses last;
@@ -40,8 +41,8 @@ class Names {
   };
 
   const Lookup lookup_;
-  std::mutex mutex_;
-  std::map<std::string, Entry> entries_;
+  detail::StdMutex mutex_;
+  std::map<std::string, Entry> entries_ BULKHEAD_GUARDED_BY(mutex_);
 };
 
 Names& system_names();

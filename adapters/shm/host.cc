@@ -22,12 +22,12 @@ Host::Host(HostOptions options) : options_(std::move(options)), region_(options_
 Host::~Host() = default;
 
 void Host::set_region(const std::string& path) {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (!region_) options_.region = path;
 }
 
 void Host::check(const Request& r) const {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (r.scope != Scope::host)
     invalid(r.bulkhead, "scope = " + std::string(to_string(r.scope)) +
                             " is not available in this build: give process or host");
@@ -60,7 +60,7 @@ std::shared_ptr<Region> Host::region_for(const std::string& name) {
 
 std::unique_ptr<UnitSource> Host::open(const Request& r, UnitUser& user) {
   check(r);
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   auto region = region_for(std::string(r.bulkhead));
   Limit& limit = region->limit(r.bulkhead);
   Request stated = r;
@@ -72,13 +72,13 @@ std::unique_ptr<UnitSource> Host::open(const Request& r, UnitUser& user) {
 std::unique_ptr<HostLease> Host::open_lease(const Request& r, std::string_view store, UnitUser& user,
                                             std::function<void()> on_call) {
   check_lease(r);
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   auto region = region_for("lease of " + std::string(store) + " " + std::string(r.bulkhead));
   return std::make_unique<LeaseOfHost>(std::move(region), r, store, user, std::move(on_call));
 }
 
 bool Host::available() const noexcept {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   return region_ || !options_.region.empty();
 }
 

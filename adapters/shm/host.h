@@ -26,11 +26,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/scope.h"
 
 namespace bulkhead::shm {
@@ -66,15 +66,16 @@ class Host final : public UnitSources, public HostLeases {
   void check_lease(const Request& request) const override;
 
  private:
-  std::shared_ptr<Region> region_for(const std::string& name);  // with mutex_ held
+  std::shared_ptr<Region> region_for(const std::string& name) BULKHEAD_REQUIRES(mutex_);
   struct Opened {
     std::weak_ptr<Region> region;
     std::string name;
   };
-  mutable std::mutex mutex_;  // of what follows
-  HostOptions options_;
-  std::shared_ptr<Region> region_;
-  std::vector<Opened> opened_;  // names in use; a second bulkhead of one name gets a registration of its own
+  mutable detail::StdMutex mutex_;
+  HostOptions options_ BULKHEAD_GUARDED_BY(mutex_);
+  std::shared_ptr<Region> region_ BULKHEAD_GUARDED_BY(mutex_);
+  // Names in use; a second bulkhead of one name gets a registration of its own.
+  std::vector<Opened> opened_ BULKHEAD_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::shm

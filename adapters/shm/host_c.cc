@@ -6,12 +6,12 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/host.h"
 #include "host.h"
 #include "layout.h"
@@ -44,10 +44,10 @@ struct Local {
   };
   shm::Host host;
   shared::ScopedGate scoped;
-  std::mutex mutex;  // of what follows
-  std::vector<Entry> entries;
-  std::vector<std::uint32_t> free;
-  unsigned epoch = forks.load();
+  detail::StdMutex mutex;
+  std::vector<Entry> entries BULKHEAD_GUARDED_BY(mutex);  // after `scoped`, to which its end gives back
+  std::vector<std::uint32_t> free BULKHEAD_GUARDED_BY(mutex);
+  const unsigned epoch = forks.load();
 };
 
 }  // namespace
@@ -58,15 +58,15 @@ struct bulkhead_host {
   std::shared_ptr<shm::Region> region;
   shm::Limit* limit;
   std::atomic<Local*> local{nullptr};
-  std::atomic<std::uint32_t> serial{
-      0};  // goes on in children, so that no permit has the number of one of its parent
-  std::mutex renewing;
+  // Goes on in children, so that no permit has the number of one of its parent.
+  std::atomic<std::uint32_t> serial{0};
+  detail::StdMutex renewing;  // held to make `local` anew
 
   Local* of_this_process() {
     Local* found = local.load();
     if (found->epoch == forks.load()) [[likely]]
       return found;
-    const std::lock_guard lock(renewing);
+    const detail::MutexLock lock(renewing);
     found = local.load();
     if (found->epoch == forks.load()) return found;
     const std::uint32_t units = shm::Shape::of(limit->shape.load()).limit;  // in force, and stays so
@@ -107,7 +107,7 @@ int bulkhead_host_acquire(bulkhead_host* host, uint32_t cost, int priority, int6
   if (!host || !permit) return -1;
   try {
     Local& local = *host->of_this_process();
-    std::unique_lock lock(local.mutex);
+    detail::UniqueLock lock(local.mutex);
     if (local.free.empty()) {  // before the units are taken: this allocates
       local.free.reserve(local.entries.size() + 1);
       local.entries.emplace_back();
@@ -140,7 +140,7 @@ int bulkhead_host_release(bulkhead_host* host, uint64_t permit) {
   try {
     Local& local = *host->of_this_process();
     Permit ended;
-    const std::lock_guard lock(local.mutex);
+    const detail::MutexLock lock(local.mutex);
     const auto index = static_cast<std::uint32_t>(permit);
     if (index >= local.entries.size()) return -1;
     Local::Entry& entry = local.entries[index];
@@ -190,9 +190,6 @@ const char* bulkhead_host_reason(int result) {
 void bulkhead_host_close(bulkhead_host* host) {
   if (!host) return;
   Local* const local = host->local.load();
-  if (local->epoch == forks.load()) {
-    local->entries.clear();  // gives back
-    delete local;
-  }
+  if (local->epoch == forks.load()) delete local;  // gives back what its entries hold
   delete host;
 }

@@ -223,17 +223,18 @@ struct Region::Forks {
   Forks() {
     pthread_atfork([] { all().before(); }, [] { all().after(false); }, [] { all().after(true); });
   }
-  void before() noexcept {
+  // The lock is held across fork(), from one function to the other.
+  void before() noexcept BULKHEAD_UNCHECKED_LOCKS {
     mutex.lock();
     for (Region* r : regions) r->before_fork();
   }
-  void after(bool in_child) noexcept {
+  void after(bool in_child) noexcept BULKHEAD_UNCHECKED_LOCKS {
     for (Region* r : regions) r->after_fork(in_child);
     mutex.unlock();
   }
 
-  std::mutex mutex;
-  std::vector<Region*> regions;
+  detail::StdMutex mutex;
+  std::vector<Region*> regions BULKHEAD_GUARDED_BY(mutex);
 };
 
 void Region::before_fork() noexcept {
@@ -313,7 +314,7 @@ Region::Region(std::string path, int fd) : path_(std::move(path)), fd_(fd) {
 Region::~Region() {
   if (listed_) {
     Forks& forks = Forks::all();
-    const std::lock_guard lock(forks.mutex);
+    const detail::MutexLock lock(forks.mutex);
     std::erase(forks.regions, this);
   }
   if (running_) {
@@ -343,7 +344,7 @@ void Region::enter() {
   bool entered = false;
   int error = 0;
   {
-    const std::lock_guard lock(registering_);
+    const detail::MutexLock lock(registering_);
     entered = try_enter();
     error = errno;
   }
@@ -353,12 +354,12 @@ void Region::enter() {
                 ? "all " + std::to_string(kSlots) + " places for processes are taken: use a second region"
                 : std::string("cannot lock a place in it: ") + std::strerror(error));
   Forks& forks = Forks::all();  // not with registering_ held: fork() takes the two the other way round
-  const std::lock_guard lock(forks.mutex);
+  const detail::MutexLock lock(forks.mutex);
   forks.regions.push_back(this);
   listed_ = true;
 }
 
-// With registering_ held. A file description of its own: one that is shared with a child would keep the lock.
+// A file description of its own: one that is shared with a child would keep the lock.
 bool Region::try_enter() noexcept {
   char link[32] = "/proc/self/fd/";
   char* end = link + std::strlen(link);
@@ -428,7 +429,7 @@ void Region::leave() noexcept {
 std::uint64_t Region::token() noexcept {
   if (!inherited()) [[likely]]
     if (const std::uint64_t token = token_.load(std::memory_order_acquire); token != 0) return token;
-  const std::lock_guard lock(registering_);
+  const detail::MutexLock lock(registering_);
   if (inherited()) {  // by a bare clone(): what after_fork() does
     if (lock_fd_ >= 0) close(std::exchange(lock_fd_, -1));
     token_.store(0);
@@ -480,12 +481,12 @@ void Region::resize(Limit& limit, std::uint32_t units) noexcept {
 }
 
 bool Region::lead(const Limit& limit) noexcept {
-  const std::lock_guard lock(registering_);
+  const detail::MutexLock lock(registering_);
   return lock_fd_ >= 0 && try_lock(lock_fd_, kAgentBytes + (&limit - image_->limits));
 }
 
 void Region::stop_leading(const Limit& limit) noexcept {
-  const std::lock_guard lock(registering_);
+  const detail::MutexLock lock(registering_);
   struct flock l = byte_lock(F_UNLCK, kAgentBytes + (&limit - image_->limits));
   if (lock_fd_ >= 0) fcntl(lock_fd_, F_OFD_SETLK, &l);
 }
@@ -553,18 +554,18 @@ void Region::ring(std::uint32_t slot) noexcept {
 // ---- the thread that answers the bell ----
 
 void Region::add(Client& client) {
-  const std::lock_guard lock(clients_mutex_);
+  const detail::MutexLock lock(clients_mutex_);
   clients_.push_back(&client);
 }
 
 void Region::remove(Client& client) noexcept {
-  std::unique_lock lock(clients_mutex_);
+  detail::UniqueLock lock(clients_mutex_);
   std::erase(clients_, &client);
   if (attending_ != &client) return;
   if (thread_id_ == std::this_thread::get_id())
     attending_ = nullptr;
   else
-    idle_.wait(lock, [&] { return attending_ != &client; });
+    while (attending_ == &client) idle_.wait(lock);
 }
 
 void Region::watch_line() noexcept {
@@ -574,7 +575,7 @@ void Region::watch_line() noexcept {
 }
 
 void Region::start_thread() noexcept {
-  const std::lock_guard lock(thread_mutex_);
+  const detail::MutexLock lock(thread_mutex_);
   if (running_ || token_.load() == 0) return;
   sigset_t all, before;
   sigfillset(&all);
@@ -592,7 +593,7 @@ void Region::run() noexcept {
   pthread_setname_np(pthread_self(), "bulkhead-host");
   bool gone = false;  // a handler that ran here let go of the region
   {
-    const std::lock_guard lock(clients_mutex_);
+    const detail::MutexLock lock(clients_mutex_);
     thread_id_ = std::this_thread::get_id();
     gone_ = &gone;
   }
@@ -613,7 +614,7 @@ void Region::run() noexcept {
 
 bool Region::attend_all(const bool& gone) noexcept {
   bool waits = false;
-  std::unique_lock lock(clients_mutex_);
+  detail::UniqueLock lock(clients_mutex_);
   for (std::size_t i = 0; i < clients_.size(); ++i) {
     Client* const client = clients_[i];
     if (!client->waits()) continue;

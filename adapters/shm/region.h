@@ -15,11 +15,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::shm {
 
@@ -86,14 +87,15 @@ class Region : public std::enable_shared_from_this<Region> {
   struct Forks;
   Region(std::string path, int fd);
   void enter();  // takes a slot
-  bool try_enter() noexcept;
-  void leave() noexcept;
+  bool try_enter() noexcept BULKHEAD_REQUIRES(registering_);
+  void leave() noexcept BULKHEAD_UNCHECKED_LOCKS;  // for the destructor, when no other thread uses the region
   void release_slot(std::uint32_t slot) noexcept;
   void start_thread() noexcept;
   void run() noexcept;
   bool attend_all(const bool& gone) noexcept;  // true: a client waits
-  void before_fork() noexcept;
-  void after_fork(bool in_child) noexcept;
+  // The locks are held across fork(), from one function to the other.
+  void before_fork() noexcept BULKHEAD_UNCHECKED_LOCKS;
+  void after_fork(bool in_child) noexcept BULKHEAD_UNCHECKED_LOCKS;
   bool inherited() const noexcept;
 
   const std::string path_;
@@ -101,22 +103,22 @@ class Region : public std::enable_shared_from_this<Region> {
   Image* image_ = nullptr;
   std::uint32_t* mine_ = nullptr;  // 1 in the process that registered; the kernel zeroes it in children
 
-  std::mutex registering_;
-  int lock_fd_ = -1;
+  detail::StdMutex registering_;
+  int lock_fd_ BULKHEAD_GUARDED_BY(registering_) = -1;
   std::atomic<std::uint64_t> token_{0};
 
-  std::mutex clients_mutex_;
+  detail::StdMutex clients_mutex_;
   std::condition_variable idle_;
-  std::vector<Client*> clients_;
-  Client* attending_ = nullptr;
-  std::thread::id thread_id_;
+  std::vector<Client*> clients_ BULKHEAD_GUARDED_BY(clients_mutex_);
+  Client* attending_ BULKHEAD_GUARDED_BY(clients_mutex_) = nullptr;
+  std::thread::id thread_id_ BULKHEAD_GUARDED_BY(clients_mutex_);
+  bool* gone_ BULKHEAD_GUARDED_BY(clients_mutex_) = nullptr;
 
-  std::mutex thread_mutex_;
-  bool running_ = false;
-  bool* gone_ = nullptr;
-  std::thread thread_;
+  detail::StdMutex thread_mutex_;
+  bool running_ BULKHEAD_GUARDED_BY(thread_mutex_) = false;
+  std::thread thread_ BULKHEAD_GUARDED_BY(thread_mutex_);
   std::atomic<bool> stop_{false}, polling_{false};
-  bool listed_ = false;
+  bool listed_ = false;  // in Forks, whose lock protects it
 };
 
 }  // namespace bulkhead::shm

@@ -13,7 +13,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <ranges>
 #include <stdexcept>
@@ -29,6 +28,7 @@
 #include "app/gateway/run.h"
 #include "app/run/report.h"
 #include "app/run/sd_notify.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/live_config.h"
 #include "control/server.h"
 
@@ -100,7 +100,7 @@ class Process {
   void report_news() {
     std::vector<std::string> news;
     {
-      const std::lock_guard lock(news_mutex_);
+      const detail::MutexLock lock(news_mutex_);
       news.swap(news_);
     }
     for (const std::string& text : news) {
@@ -135,11 +135,11 @@ class Process {
   Report& report_;
   shm::Host host_{{}};
   // Messages of the fleet's thread, until this one reports them.
-  std::mutex news_mutex_;
-  std::vector<std::string> news_;
+  detail::StdMutex news_mutex_;
+  std::vector<std::string> news_ BULKHEAD_GUARDED_BY(news_mutex_);
   redis::Fleet fleet_{{},
                       [this](const std::string& text) {
-                        const std::lock_guard lock(news_mutex_);
+                        const detail::MutexLock lock(news_mutex_);
                         news_.push_back(text);
                       },
                       &host_};

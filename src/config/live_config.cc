@@ -64,16 +64,18 @@ std::vector<ConfigProblem> new_problems(const Config& now, const Config& next) {
 // ---- turns and events ----
 
 // Inside a change the lock is this thread's already; then the turn is false, and its owner touches nothing.
-LiveConfig::Core::Turn::Turn(Core& core) BULKHEAD_UNCHECKED_LOCKS : core_(core),
-                                                                    lock_(core.changing, std::defer_lock) {
+LiveConfig::Core::Turn::Turn(Core& core) BULKHEAD_UNCHECKED_LOCKS : core_(core) {
   if (core.changer.load() == std::this_thread::get_id()) return;
-  lock_.lock();
+  core.changing.lock();
+  holds_ = true;
   core.changer.store(std::this_thread::get_id());
   core.fresh.clear();  // of a change that an exception has ended
 }
 
 LiveConfig::Core::Turn::~Turn() BULKHEAD_UNCHECKED_LOCKS {
-  if (lock_.owns_lock()) core_.changer.store(std::thread::id());
+  if (!holds_) return;
+  core_.changer.store(std::thread::id());
+  core_.changing.unlock();
 }
 
 void LiveConfig::Core::Turn::end() BULKHEAD_UNCHECKED_LOCKS {
@@ -89,7 +91,8 @@ void LiveConfig::Core::Turn::end() BULKHEAD_UNCHECKED_LOCKS {
     told = core_.listeners;
   }
   core_.changer.store(std::thread::id());
-  lock_.unlock();
+  holds_ = false;
+  core_.changing.unlock();
   for (const ConfigEvent& event : now) {
     if (core_.options.on_event) core_.options.on_event(event);
     for (const auto& listener : told) {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -58,12 +57,12 @@ struct LiveConfig::Core {
     ~Turn() BULKHEAD_RELEASE();
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
-    explicit operator bool() const noexcept { return lock_.owns_lock(); }
+    explicit operator bool() const noexcept { return holds_; }
     void end() BULKHEAD_RELEASE();  // also delivers the events of the change, without a lock held
 
    private:
     Core& core_;
-    std::unique_lock<detail::StdMutex> lock_;
+    bool holds_ = false;
   };
   static ConfigProblem inside_a_change();
 

@@ -61,7 +61,7 @@ void ScopedGate::check(const GateOptions& o, Scope scope, const UnitSources& sou
 
 // A line is in the way of `w`. It may go first if all calls in line are of a lower priority.
 bool ScopedGate::admit(const Waiter& w, bool) noexcept {
-  const std::lock_guard lock(mutex_);
+  const detail::MutexLock lock(mutex_);
   if (gate_.try_enter(w).waits || !source_->take({.priority = w.tier, .cost = w.cost})) return false;
   gate_.let_in_anyway(w);
   return true;
@@ -72,7 +72,7 @@ void ScopedGate::settle() noexcept {
   bool refit = false;
   gate_.pin();
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     refit = follow_limit();
     serve(wakes);
   }
@@ -118,7 +118,7 @@ void ScopedGate::serve(Wakes& wakes) noexcept {
 
 bool ScopedGate::resize(std::uint32_t limit) noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     if (!source_->resize(limit)) return false;
   }
   settle();

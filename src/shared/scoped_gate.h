@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 
@@ -58,11 +57,11 @@ class ScopedGate final : detail::Backing, UnitUser {
   void before_fork() noexcept override BULKHEAD_UNCHECKED_LOCKS { mutex_.lock(); }
   void after_fork(bool) noexcept override BULKHEAD_UNCHECKED_LOCKS { mutex_.unlock(); }
 
-  bool follow_limit() noexcept;
-  void serve(Wakes& wakes) noexcept;
+  bool follow_limit() noexcept BULKHEAD_REQUIRES(mutex_);
+  void serve(Wakes& wakes) noexcept BULKHEAD_REQUIRES(mutex_);
 
   detail::Mutex mutex_;
-  std::uint32_t ceiling_ = 0;       // the limit as the gate knows it
+  std::uint32_t ceiling_ BULKHEAD_GUARDED_BY(mutex_) = 0;  // the limit as the gate knows it
   std::atomic<bool> whole_{false};  // constructed: the source may call before gate_ exists
   std::unique_ptr<UnitSource> source_;
   detail::MemberGate gate_;  // last: its destructor waits for calls that use the rest

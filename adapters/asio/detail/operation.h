@@ -25,7 +25,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <shared_mutex>
 #include <stop_token>
 #include <tuple>
 #include <utility>
@@ -81,14 +80,13 @@ struct Cancel {
 // of its timers, only inside pass(): Asio forbids both during the destruction, and a handler that is just being
 // moved from the timer's queue to the next would not be found by it. `touch` runs no code of users.
 struct Door {
-  detail::Annotated<std::shared_mutex> mutex;
+  detail::SharedMutex mutex;
   bool closed BULKHEAD_GUARDED_BY(mutex) = false;
 
   // False: it is closed, and `touch` was not called.
   template <class F>
   bool pass(F&& touch) {
-    const std::shared_lock lock(mutex);
-    mutex.assert_held();  // shared: for reading
+    const detail::SharedLock lock(mutex);
     if (closed) return false;
     touch();
     return true;

@@ -30,5 +30,8 @@
 #define BULKHEAD_RELEASE(...) BULKHEAD_THREAD_SAFETY(release_capability(__VA_ARGS__))
 #define BULKHEAD_TRY_ACQUIRE(...) BULKHEAD_THREAD_SAFETY(try_acquire_capability(__VA_ARGS__))
 #define BULKHEAD_ASSERT_HELD(...) BULKHEAD_THREAD_SAFETY(assert_capability(__VA_ARGS__))
+// The same for a lock that readers share: they may read what it protects, and not write it.
+#define BULKHEAD_ACQUIRE_SHARED(...) BULKHEAD_THREAD_SAFETY(acquire_shared_capability(__VA_ARGS__))
+#define BULKHEAD_RELEASE_SHARED(...) BULKHEAD_THREAD_SAFETY(release_shared_capability(__VA_ARGS__))
 // For functions that the analysis cannot follow; a comment says why they are right.
 #define BULKHEAD_UNCHECKED_LOCKS BULKHEAD_THREAD_SAFETY(no_thread_safety_analysis)
