@@ -241,7 +241,7 @@ Connection::State::~State() {
 
 // One at a time in the whole program, so that a cut which hits many connections does not make as many more.
 void Connection::State::await_end() const noexcept {
-  static std::timed_mutex asking;
+  static std::timed_mutex asking;  // protects no member, so Clang has nothing to check
   const TimePoint limit = saturating_add(now(), options.lost_grace);
   const std::unique_lock turn(asking, limit);
   if (!turn) return;

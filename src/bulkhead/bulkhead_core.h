@@ -41,7 +41,7 @@ struct BulkheadCore final : CallPath {
   void reset_statistics();
   Breaker* breaker() const noexcept { return breaker_.load(std::memory_order_acquire); }
 
-  RecursiveMutex settings;
+  RecursiveMutex settings;  // one change at a time: C1
   mutable StdMutex mutex;
   BulkheadOptions options_in_force BULKHEAD_GUARDED_BY(mutex);
   ExceptionJudge judge_of_all;  // BulkheadOptions::judge

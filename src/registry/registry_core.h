@@ -204,7 +204,7 @@ struct Registry::Core {
   Clock& clock;
   UnitSources* const sources;
   const std::function<void(RegistrySnapshot&)> complete;
-  mutable detail::RecursiveMutex settings;
+  mutable detail::RecursiveMutex settings;  // one change at a time: K1
   mutable registry::Lock mutex;
   mutable registry::NameTable table;
   std::map<std::string, BulkheadOptions, std::less<>> types BULKHEAD_GUARDED_BY(mutex);
