@@ -350,6 +350,25 @@ TEST_F(BreakerTest, ForcedOpenForATimeItThenProbesAndCloses) {
                                 "half_open -> closed: probes_succeeded"));
 }
 
+TEST_F(BreakerTest, ForcedOpenBeforeTheEpochIsOpenAsLong) {
+  for (const TimePoint start : {TimePoint(-1h), TimePoint(-1s), TimePoint::min()}) {
+    ManualClock early{start};
+    BreakerOptions o = options({.half_open_calls = 1});
+    o.clock = &early;
+    Breaker b(o);
+    b.force_open(1s);
+    EXPECT_EQ(b.snapshot().next_probe, start + 1s);
+    EXPECT_EQ(b.admit().error().retry_after, 1s);
+    early.advance(1s - 1ns);
+    EXPECT_EQ(b.admit().error().retry_after, 1ns);
+    early.advance(1ns);
+    const auto probe = b.admit();
+    ASSERT_TRUE(probe);
+    b.complete(*probe, success, 1ms);
+    EXPECT_EQ(b.snapshot().state, BreakerState::closed);
+  }
+}
+
 TEST_F(BreakerTest, ForcedHalfOpenTheNextCallsAreProbes) {
   Breaker b(options({.half_open_calls = 2, .mode = BreakerMode::forced_open}));
   b.force_half_open();

@@ -248,6 +248,32 @@ TEST(Pool, AnExecutionTimeoutAsksTheWorkToStopAndFreesTheCaller) {
   EXPECT_TRUE(stopped);
 }
 
+TEST(Pool, ATimeBeforeTheEpochIsATimeLikeAnyOther) {
+  for (const TimePoint start : {TimePoint(-1h), TimePoint(-1s), TimePoint::min()}) {
+    ManualClock clock{start};
+    Pool pool{{.max_concurrent = 1, .max_queue = 2, .clock = &clock}};
+    std::binary_semaphore begun{0};
+    auto running = pool.submit(
+        [&](std::stop_token stop) {
+          begun.release();
+          until([&] { return stop.stop_requested(); });
+        },
+        {.execution_timeout = 2s});
+    begun.acquire();
+    auto timed = pool.submit([] {}, {.timeout = 1s});
+    auto due = pool.submit([] {}, {.deadline = start + 1s});
+    clock.advance(1s - 1ns);
+    EXPECT_EQ(pool.snapshot().gate.waiting, 2u);
+    clock.advance(1ns);
+    EXPECT_EQ(timed.get().error().reason, Reason::timeout);
+    EXPECT_EQ(due.get().error().reason, Reason::timeout);
+    EXPECT_FALSE(running.ready());
+    clock.advance(1s);
+    EXPECT_EQ(running.get().error().reason, Reason::execution_timeout);
+    EXPECT_EQ(pool.submit([] {}, {.deadline = start + 2s}).get().error().reason, Reason::deadline);
+  }
+}
+
 TEST(Pool, AQueueTimeoutRejectsWhatWaitsTooLong) {
   ManualClock clock;
   Pool pool{{.max_concurrent = 1, .max_queue = 1, .max_wait = 1s, .clock = &clock}};

@@ -92,6 +92,23 @@ TEST_F(RateLimiterTest, AReservationSaysWhenAndTheNextComesAfterIt) {
   EXPECT_TRUE(r.try_take());
 }
 
+TEST_F(RateLimiterTest, ATimeBeforeTheEpochIsATimeLikeAnyOther) {
+  for (const TimePoint start : {TimePoint(-1h), TimePoint(-1s), TimePoint::min()}) {
+    ManualClock early{start};
+    RateLimiter r{{.name = "mail", .rate = 10, .burst = 2, .clock = &early}};
+    EXPECT_EQ(take_all(r), 2) << "it starts full";
+    EXPECT_EQ(r.try_take().error().retry_after, 100ms);
+    EXPECT_EQ(r.reserve({.max_wait = 100ms})->at, start + 100ms);
+    EXPECT_FALSE(r.reserve({.max_wait = 200ms - 1ns}));
+    early.advance(200ms - 1ns);
+    EXPECT_FALSE(r.try_take());
+    early.advance(1ns);
+    EXPECT_TRUE(r.try_take());
+    early.advance(2s);  // the start at -1 s: across the epoch
+    EXPECT_EQ(take_all(r), 2);
+  }
+}
+
 TEST_F(RateLimiterTest, CancelOfTheLastIsAsIfItHadNeverBeen) {
   RateLimiter r(options({.rate = 10, .burst = 2}));
   auto a = r.try_take(2);

@@ -79,6 +79,22 @@ TEST_P(Deadline, ATimeBeforeTheEpochIsATimeLikeAnyOther) {
   }
 }
 
+// The second wait has an alarm, or a look at the clock, on each side of the epoch.
+TEST_P(Deadline, ATimeoutMayBeginBeforeTheEpochAndEndAfterIt) {
+  ManualClock early{TimePoint(-5ms)};
+  Gate gate{{.max_concurrent = 1, .max_queue = 2, .clock = &early}};
+  auto a = gate.acquire();
+  Caller at_zero(gate, {.timeout = 5ms}, GetParam()), after(gate, {.timeout = 6ms}, GetParam());
+  until_waiting(gate, 2);
+  EXPECT_EQ(gate.try_acquire({.deadline = TimePoint(-5ms)}).error().reason, Reason::deadline);
+  EXPECT_EQ(gate.try_acquire({.deadline = TimePoint(-4ms)}).error().reason, Reason::concurrency_limit);
+  early.advance(5ms);
+  EXPECT_EQ(at_zero.reason(), Reason::timeout);
+  EXPECT_EQ(gate.snapshot().waiting, 1u);
+  early.advance(1ms);
+  EXPECT_EQ(after.reason(), Reason::timeout);
+}
+
 // Nothing is added to a time so that it runs over: neither to the earliest there is, nor to the latest.
 TEST_P(Deadline, TheEarliestTimeThereIsCanBeWaitedFrom) {
   ManualClock first{TimePoint::min()};
