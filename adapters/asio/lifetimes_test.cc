@@ -19,7 +19,9 @@ using lifetimes::Scene;
 
 class GateRow : public Operation {
  public:
-  void make() override { gate_.emplace(GateOptions{.name = "g", .max_concurrent = 1, .max_queue = 4}); }
+  void make(const Hooks& hooks) override {
+    gate_.emplace(GateOptions{.name = "g", .max_concurrent = 1, .max_queue = 4, .hooks = hooks});
+  }
   void fill() override { held_ = *gate_->try_acquire(); }
   void free() override { held_.release(); }
   asio::awaitable<void> call(Scene& scene) override {
@@ -46,9 +48,9 @@ class CoAcquireRow final : public GateRow {
 // Waits for the gate with the higher address, and holds units of the other meanwhile.
 class AcquireAllRow final : public Operation {
  public:
-  void make() override {
+  void make(const Hooks& hooks) override {
     lower_.emplace(GateOptions{.name = "lower", .max_concurrent = 4, .max_queue = 4});
-    higher_.emplace(GateOptions{.name = "higher", .max_concurrent = 1, .max_queue = 4});
+    higher_.emplace(GateOptions{.name = "higher", .max_concurrent = 1, .max_queue = 4, .hooks = hooks});
   }
   void fill() override { held_ = *higher_->try_acquire(); }
   void free() override { held_.release(); }
@@ -71,8 +73,8 @@ class AcquireAllRow final : public Operation {
 
 class BulkheadRow : public Operation {
  public:
-  void make() override {
-    bulkhead_.emplace(BulkheadOptions{.name = "b", .max_concurrent = 1, .max_queue = 4});
+  void make(const Hooks& hooks) override {
+    bulkhead_.emplace(BulkheadOptions{.name = "b", .max_concurrent = 1, .max_queue = 4, .hooks = hooks});
   }
   void fill() override { held_ = *bulkhead_->acquire(); }
   void free() override { held_.finish(Outcome::success); }
@@ -123,9 +125,9 @@ class ExecuteRow final : public BulkheadRow {
 
 class ExecuteOnThreadsRow final : public BulkheadRow {
  public:
-  void make() override {
-    bulkhead_.emplace(
-        BulkheadOptions{.name = "b", .isolation = Isolation::threads, .max_concurrent = 1, .max_queue = 4});
+  void make(const Hooks& hooks) override {
+    bulkhead_.emplace(BulkheadOptions{
+        .name = "b", .isolation = Isolation::threads, .max_concurrent = 1, .max_queue = 4, .hooks = hooks});
     full_ = false;
   }
   void fill() override {
@@ -145,6 +147,7 @@ class ExecuteOnThreadsRow final : public BulkheadRow {
     static_cast<void>(
         co_await async_execute(*bulkhead_, fn, {.stop = scene.stop.get_token()}, asio::use_awaitable));
   }
+  bool on_threads() const override { return true; }
 
  private:
   std::atomic<bool> full_ = false;
@@ -152,8 +155,8 @@ class ExecuteOnThreadsRow final : public BulkheadRow {
 
 class SubmitRow final : public Operation {
  public:
-  void make() override {
-    pool_.emplace(PoolOptions{.name = "p", .max_concurrent = 1, .max_queue = 4});
+  void make(const Hooks& hooks) override {
+    pool_.emplace(PoolOptions{.name = "p", .max_concurrent = 1, .max_queue = 4, .hooks = hooks});
     full_ = false;
   }
   void fill() override {
@@ -175,10 +178,11 @@ class SubmitRow final : public Operation {
   }
   std::uint32_t waiting() override { return pool_->snapshot().gate.waiting; }
   bool idle() override {
-    const PoolSnapshot s = pool_->snapshot();
-    return s.gate.waiting == 0 && s.gate.permits == 0 && s.gate.in_flight == 0;
+    const Snapshot s = pool_->snapshot().gate;
+    return s.waiting == 0 && s.in_flight == 0;
   }
   void destroy() override { pool_.reset(); }
+  bool on_threads() const override { return true; }
 
  private:
   std::atomic<bool> full_ = false;
@@ -187,9 +191,11 @@ class SubmitRow final : public Operation {
 
 class ResourceRow final : public Operation {
  public:
-  void make() override {
-    pool_.emplace(ResourceOptions<int>{
-        .name = "r", .max = 1, .open = [](const Opening&) { return 1; }, .gate = {.max_queue = 4}});
+  void make(const Hooks& hooks) override {
+    pool_.emplace(ResourceOptions<int>{.name = "r",
+                                       .max = 1,
+                                       .open = [](const Opening&) { return 1; },
+                                       .gate = {.max_queue = 4, .hooks = hooks}});
   }
   void fill() override { held_ = *pool_->acquire(); }
   void free() override { held_.release(); }

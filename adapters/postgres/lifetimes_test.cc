@@ -16,8 +16,8 @@ using namespace std::chrono_literals;
 // A pool of one connection, which is open already.
 class AcquireRow : public Operation {
  public:
-  void make() override {
-    pool_.emplace(options());
+  void make(const Hooks& hooks) override {
+    pool_.emplace(options(hooks));
     fill();
     free();
     lifetimes::wait_until(nullptr, [&] { return idle(); });
@@ -33,10 +33,10 @@ class AcquireRow : public Operation {
   void destroy() override { pool_.reset(); }
 
  protected:
-  virtual PoolOptions options() const {
+  virtual PoolOptions options(const Hooks& hooks) const {
     return {.name = "lifetimes",
             .max = 1,
-            .gate = {.max_queue = 4},
+            .gate = {.max_queue = 4, .hooks = hooks},
             .connection = {.conninfo = Server::get().conninfo()}};
   }
   std::optional<Pool> pool_;
@@ -46,7 +46,7 @@ class AcquireRow : public Operation {
 // Nothing is open: the call opens its connection once it has its place.
 class OpenRow final : public AcquireRow {
  public:
-  void make() override { pool_.emplace(options()); }
+  void make(const Hooks& hooks) override { pool_.emplace(options(hooks)); }
   void fill() override {
     held_ = *pool_->acquire();
     held_.mark_broken();  // so that the next has to open one
@@ -55,8 +55,8 @@ class OpenRow final : public AcquireRow {
 
 // What is idle is validated first.
 class ValidateRow final : public AcquireRow {
-  PoolOptions options() const override {
-    PoolOptions o = AcquireRow::options();
+  PoolOptions options(const Hooks& hooks) const override {
+    PoolOptions o = AcquireRow::options(hooks);
     o.validate_after = 0ns;
     return o;
   }

@@ -1,7 +1,7 @@
 // Who may go when: every kind of operation, in every phase of its life, ended in every way. Under ASan and TSan.
 //
-// A row of `operations` is a way to ask a gate for a unit; a new kind of operation is covered by adding one. The phases
-// and the ends are the columns:
+// A row of `operations` is a way to ask a gate for a unit, alone or with units of another gate; a row of `owners` is what the
+// gate belongs to. A new kind of either is covered by adding one. The phases and the ends are the columns:
 //   queued      it waits in line
 //   granted     its unit is decided, but it has not been told: another handler of the same release runs first
 //   running     it has its permit
@@ -22,9 +22,12 @@
 #include <utility>
 #include <vector>
 
+#include "bulkhead/acquire_all.h"
 #include "bulkhead/async_acquire.h"
+#include "bulkhead/bulkhead.h"
 #include "bulkhead/gate.h"
 #include "bulkhead/group.h"
+#include "bulkhead/scope.h"
 #include "tests/support/callers.h"
 #include "tests/support/until.h"
 
@@ -45,6 +48,10 @@ struct Answers {
     permit = *std::move(result);
     if (when_admitted) when_admitted();
     ++admitted;
+  }
+  void decide(Result<AllPermits> result, const Gate& gate) {
+    if (!result) return void(++rejected);
+    decide(Result<Permit>(std::move(*result->of(gate))));
   }
 };
 
@@ -114,6 +121,52 @@ class ThreadOperation final : public Operation {
   std::jthread thread_;
 };
 
+// A second gate that the operations below take a unit of. It has room, and a lower address than any gate on the heap, so
+// they hold its unit while they wait for the other gate, and give it back as soon as they have their answer.
+Gate& lower_gate() {
+  static Gate gate{{.max_concurrent = 1000}};
+  return gate;
+}
+AcquireAllOptions for_both(const AcquireOptions& o) {
+  AcquireAllOptions all;
+  all.timeout = o.timeout;
+  all.stop = o.stop;
+  return all;
+}
+
+struct AllHandlerOperation final : Operation {
+  AllHandlerOperation(Gate& gate, const AcquireOptions& options, Answers& answers) {
+    async_acquire_all({gate, lower_gate()}, for_both(options),
+                      [&gate, &answers](Result<AllPermits> all) { answers.decide(std::move(all), gate); });
+  }
+};
+
+class AllCoroutineOperation final : public Operation {
+ public:
+  AllCoroutineOperation(Gate& gate, const AcquireOptions& options, Answers& answers)
+      : coroutine_(call(gate, for_both(options), answers)) {
+    coroutine_.start();
+  }
+
+ private:
+  static Coroutine call(Gate& gate, AcquireAllOptions options, Answers& answers) {
+    auto acquiring = co_acquire_all({gate, lower_gate()}, options);
+    answers.decide(co_await acquiring, gate);
+  }
+  Coroutine coroutine_;
+};
+
+class AllThreadOperation final : public Operation {
+ public:
+  AllThreadOperation(Gate& gate, const AcquireOptions& options, Answers& answers)
+      : thread_([&gate, options = for_both(options), &answers] {
+          answers.decide(acquire_all({gate, lower_gate()}, options), gate);
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 template <class Op>
 std::unique_ptr<Operation> start_as(Gate& gate, AcquireOptions options, Answers& answers) {
   return std::make_unique<Op>(gate, std::move(options), answers);
@@ -131,21 +184,54 @@ const OperationKind operations[] = {
     {"Custom", start_as<CustomAcquire>, true, false},
     {"CustomWithALongerWatch", start_as<OutlivedAcquire>, true, false},
     {"Thread", start_as<ThreadOperation>, false, true},
+    {"HandlerOfTwoGates", start_as<AllHandlerOperation>, false, false},
+    {"CoroutineOfTwoGates", start_as<AllCoroutineOperation>, true, false},
+    {"ThreadOfTwoGates", start_as<AllThreadOperation>, false, true},
 };
 
-// A gate of its own, or a member of a group that has lent nothing.
+// One unit, which no other process wants.
+class OneUnit final : public UnitSources {
+ private:
+  class Source final : public UnitSource {
+   public:
+    bool take(const Head& head) noexcept override {
+      std::uint32_t none = 0;
+      return head.cost == 1 && used_.compare_exchange_strong(none, 1);
+    }
+    void give_back(std::uint32_t units) noexcept override { used_ -= units; }
+    std::uint32_t in_use() const noexcept override { return used_; }
+    void set_head(const Head*) noexcept override {}
+    std::uint32_t limit() const noexcept override { return 1; }
+    bool resize(std::uint32_t limit) noexcept override { return limit == 1; }
+    void mute() noexcept override {}
+
+   private:
+    std::atomic<std::uint32_t> used_{0};
+  };
+  std::unique_ptr<UnitSource> open(const Request&, UnitUser&) override { return std::make_unique<Source>(); }
+  void check(const Request&) const override {}
+};
+
+// A gate of its own, a member of a group that has lent nothing, or the gate of a bulkhead whose unit other processes share.
+enum class Owned { alone, by_group, by_scope };
 struct OwnerKind {
   const char* name;
-  bool group;
+  Owned owned;
 };
-const OwnerKind owners[] = {{"OfAGate", false}, {"OfAMember", true}};
+const OwnerKind owners[] = {
+    {"OfAGate", Owned::alone}, {"OfAMember", Owned::by_group}, {"OfAScope", Owned::by_scope}};
 
 class Owner {
  public:
   Owner(const OwnerKind& kind, const Hooks& hooks) {
     GateOptions o{.max_queue = 8, .hooks = hooks};
-    if (!kind.group) {
+    if (kind.owned == Owned::alone) {
       gate_ = std::make_unique<Gate>(std::move(o));
+    } else if (kind.owned == Owned::by_scope) {
+      BulkheadOptions b{.name = "own", .max_concurrent = 1, .scope = Scope::host, .sources = &source_};
+      b.max_queue = 8;
+      b.hooks = hooks;
+      scoped_ = std::make_unique<Bulkhead>(std::move(b));
     } else {
       group_ = std::make_unique<Group>(
           GroupOptions{.total = 2,
@@ -154,14 +240,17 @@ class Owner {
                                    {.name = "other", .guaranteed = {.units = 1}}}});
     }
   }
-  Gate& gate() { return group_ ? group_->member("own") : *gate_; }
+  Gate& gate() { return gate_ ? *gate_ : scoped_ ? scoped_->gate() : group_->member("own"); }
   void destroy() {
     gate_.reset();
+    scoped_.reset();
     group_.reset();
   }
 
  private:
+  OneUnit source_;
   std::unique_ptr<Gate> gate_;
+  std::unique_ptr<Bulkhead> scoped_;
   std::unique_ptr<Group> group_;
 };
 
@@ -184,6 +273,7 @@ class Lifetime : public testing::TestWithParam<Row> {
   void start(AcquireOptions options = {}) {
     options.stop = stop.get_token();
     options.timeout = 1h;
+    ASSERT_LT(&lower_gate(), &owner.gate());
     op = kind.start(owner.gate(), std::move(options), answers);
   }
   void fill() { held = *owner.gate().try_acquire(); }
@@ -222,6 +312,7 @@ class Lifetime : public testing::TestWithParam<Row> {
       owner.destroy();
     }
     EXPECT_LE(answers.admitted + answers.rejected, 1);
+    expect_idle(lower_gate());
     if (!kind.can_be_abandoned || end != End::abandoned) {
       EXPECT_TRUE(answered());
     }

@@ -1,5 +1,8 @@
 // asio_lifetimes.h - runs one asynchronous operation through every phase of its life and every way to end it.
 //
+// The phases: queued (waits in the line of its owner), granted (has its unit and has not been resumed), running, and finishing
+// (its unit is being given back: inside the release hook of its owner).
+//
 // To cover a new operation, derive an Operation in a lifetimes_test.cc and add it to the table there. AddressSanitizer and
 // ThreadSanitizer find what the expectations here do not.
 #pragma once
@@ -25,6 +28,8 @@
 #include <string>
 #include <thread>
 #include <tuple>
+
+#include "bulkhead/gate.h"
 
 namespace bulkhead::lifetimes {
 
@@ -73,13 +78,15 @@ struct Scene {
 class Operation {
  public:
   virtual ~Operation() = default;
-  virtual void make() = 0;                               // the owner
+  virtual void make(const Hooks& hooks) = 0;             // the owner
   virtual void fill() = 0;                               // takes the only unit
   virtual void free() = 0;                               // returns it
   virtual asio::awaitable<void> call(Scene& scene) = 0;  // the operation, and inside() once it is admitted
   virtual std::uint32_t waiting() = 0;                   // calls in the queue
   virtual bool idle() = 0;                               // no call waits or runs
   virtual void destroy() = 0;                            // the owner
+  // Its call runs, and ends, on a thread of the owner. Otherwise in the io_context.
+  virtual bool on_threads() const { return false; }
 };
 
 template <class Until>
@@ -95,72 +102,121 @@ void wait_until(asio::io_context* io, Until until) {
   }
 }
 
-inline void play(Operation& row, Phase phase, End end) {
-  Scene scene;
-  auto io = std::make_unique<asio::io_context>();
-  row.make();
-  const bool in_line = phase == Phase::queued || phase == Phase::granted;
-  if (in_line) row.fill();
-  const auto ended = [&scene, keep = scene.alive](const std::exception_ptr&) { ++scene.ended; };
-  if (end == End::cancelled)
-    asio::co_spawn(asio::make_strand(*io), row.call(scene),
-                   asio::bind_cancellation_slot(scene.signal->slot(), ended));
-  else
-    asio::co_spawn(asio::make_strand(*io), row.call(scene), ended);
-  wait_until(io.get(), [&] { return in_line ? row.waiting() == 1 : scene.entered == 1; });
-  if (phase == Phase::granted) {
-    row.free();
-    wait_until(nullptr, [&] { return row.waiting() == 0; });
+// One call, from its start to the end of everything.
+class Play {
+ public:
+  Play(Operation& row, Phase phase, End end) : row_(row), phase_(phase), end_(end) {}
+
+  void run() {
+    row_.make({.on_release = [this](const Event&) { released(); }});
+    const bool in_line = phase_ == Phase::queued || phase_ == Phase::granted;
+    if (in_line) row_.fill();
+    armed_ = phase_ == Phase::finishing;
+    spawn();
+    wait_until(io_.get(), [&] { return in_line ? row_.waiting() == 1 : scene_.entered == 1; });
+    if (phase_ == Phase::granted) {
+      row_.free();
+      wait_until(nullptr, [&] { return row_.waiting() == 0; });
+    }
+    if (phase_ == Phase::finishing && row_.on_threads()) {
+      scene_.leaving = true;
+      wait_until(nullptr, [&] { return held_.load(); });
+    }
+    const int ended = finish();
+    if (end_ != End::owner_first) {
+      wait_until(nullptr, [&] { return row_.idle(); });
+      row_.destroy();
+    }
+    EXPECT_EQ(scene_.ended, ended);
+    EXPECT_EQ(hooked_, phase_ == Phase::finishing);
+    io_.reset();
+    EXPECT_EQ(scene_.alive.use_count(), 1) << "something that was captured is lost, or destroyed twice";
   }
-  if (phase == Phase::finishing) scene.leaving = true;
+
+ private:
+  void spawn() {
+    const auto ended = [this, keep = scene_.alive](const std::exception_ptr&) { ++scene_.ended; };
+    if (end_ == End::cancelled)
+      asio::co_spawn(asio::make_strand(*io_), row_.call(scene_),
+                     asio::bind_cancellation_slot(scene_.signal->slot(), ended));
+    else
+      asio::co_spawn(asio::make_strand(*io_), row_.call(scene_), ended);
+  }
 
   // The step that would follow.
-  const auto next_step = [&] {
-    if (phase == Phase::queued) row.free();
-    scene.leaving = true;
-  };
-  switch (end) {
-    case End::cancelled:
-      scene.signal->emit(asio::cancellation_type::terminal);
-      next_step();
-      wait_until(io.get(), [&] { return scene.ended == 1; });
-      scene.signal.reset();  // Asio keeps the strand in it, which must not outlive the io_context
-      break;
-    case End::io_context_first: {
-      std::thread other(next_step);
-      io.reset();
-      other.join();
-      break;
-    }
-    case End::owner_first: {
-      scene.leaving = true;
-      std::atomic<bool> gone = false;
-      std::thread other([&] {
-        row.destroy();
-        gone = true;
-      });
-      next_step();
-      wait_until(io.get(), [&] { return scene.ended == 1 && gone; });
-      other.join();
-      break;
-    }
-    case End::cancelled_at_the_grant: {
-      std::thread granting(next_step);
-      std::thread cancelling([&] { scene.stop.request_stop(); });
-      wait_until(io.get(), [&] { return scene.ended == 1; });
-      granting.join();
-      cancelling.join();
-      break;
+  void next_step() {
+    if (phase_ == Phase::queued) row_.free();
+    scene_.leaving = true;
+    held_ = false;
+  }
+
+  // The release hook. A thread of the owner stays in it until the end has begun; in the io_context, which is this thread's, it
+  // begins the end itself.
+  void released() {
+    if (!armed_.exchange(false)) return;
+    if (!row_.on_threads()) {
+      begin_end();
+      hooked_ = true;
+    } else {
+      hooked_ = held_ = true;
+      while (held_) std::this_thread::yield();
     }
   }
-  if (end != End::owner_first) {
-    wait_until(nullptr, [&] { return row.idle(); });
-    EXPECT_EQ(scene.ended, end == End::io_context_first ? scene.ended.load() : 1);
-    row.destroy();
+
+  // What may happen in the middle of the release.
+  void begin_end() {
+    switch (end_) {
+      case End::cancelled:
+        scene_.signal->emit(asio::cancellation_type::terminal);
+        break;
+      case End::io_context_first:
+        break;  // see finish()
+      case End::owner_first:
+        other_ = std::thread([this] {
+          row_.destroy();
+          gone_ = true;
+        });
+        break;
+      case End::cancelled_at_the_grant:
+        other_ = std::thread([this] { scene_.stop.request_stop(); });
+        break;
+    }
   }
-  io.reset();
-  EXPECT_EQ(scene.alive.use_count(), 2) << "something that was captured is lost, or destroyed twice";
-}
+
+  // Returns how often the handler of the call may have run.
+  int finish() {
+    if (end_ == End::io_context_first) {
+      const int before = scene_.ended;  // once the io_context has stopped, it runs no handler
+      std::thread next([this] { next_step(); });
+      io_.reset();
+      next.join();
+      return before;
+    }
+    // In the io_context the hook does it.
+    if (phase_ != Phase::finishing || row_.on_threads()) begin_end();
+    std::thread next;
+    if (end_ == End::cancelled_at_the_grant)
+      next = std::thread([this] { next_step(); });
+    else
+      next_step();
+    wait_until(io_.get(), [&] {
+      return scene_.ended == 1 && (end_ != End::owner_first || gone_) &&
+             (phase_ != Phase::finishing || hooked_);
+    });
+    if (next.joinable()) next.join();
+    if (other_.joinable()) other_.join();
+    scene_.signal.reset();  // Asio keeps the strand in it, which must not outlive the io_context
+    return 1;
+  }
+
+  Operation& row_;
+  const Phase phase_;
+  const End end_;
+  Scene scene_;
+  std::atomic<bool> armed_ = false, held_ = false, hooked_ = false, gone_ = false;
+  std::thread other_;
+  std::unique_ptr<asio::io_context> io_ = std::make_unique<asio::io_context>();
+};
 
 // The parameters of a suite: every operation of a table in every phase with every end.
 struct NamedOperation {
@@ -184,7 +240,7 @@ inline std::string case_name(const testing::TestParamInfo<Case>& each) {
 }
 inline void play(const Case& each, int rounds) {
   const auto& [operation, phase, end] = each;
-  for (int round = 0; round < rounds; ++round) play(*operation.make(), phase, end);
+  for (int round = 0; round < rounds; ++round) Play(*operation.make(), phase, end).run();
 }
 
 }  // namespace bulkhead::lifetimes
