@@ -1,4 +1,3 @@
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <functional>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "server.h"
+#include "tests/support/descriptor_limit.h"
 #include "tests/support/http_server_test.h"
 #include "tests/support/no_threads.h"
 
@@ -274,24 +274,59 @@ TEST_F(HttplibServer, WhatHoldsAndWatchesConnectionsHasItsThreadsBeforeTheSystem
 }
 
 TEST_F(HttplibServer, WithoutThreadsOrDescriptorsItCannotBeMade) {
+  BULKHEAD_SKIP_WITHOUT_DESCRIPTORS();
   make_guard({});
   for (const int left : {0, 1}) {
     const tests::NoThreads none(left);
     EXPECT_THROW(Server{*guard}, std::system_error) << left;
   }
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit no_descriptors{0, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &no_descriptors), 0);
   std::optional<std::error_code> error;
   try {
+    const tests::NoDescriptors none;
     const Server none_left(*guard);
   } catch (const std::system_error& e) {
     error = e.code();
   }
-  ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(error, std::error_code(EMFILE, std::generic_category()));
   EXPECT_NO_THROW(Server{*guard});
+}
+
+TEST_F(HttplibServer, ServesWithTheThreadsThatTheSystemHas) {
+  make_guard({});
+  server.emplace(*guard, ServerOptions{.threads = 8});
+  server->Get(".*/page", [](const auto&, auto& response) { response.set_content("the page", "text/plain"); });
+  bound = static_cast<std::uint16_t>(server->bind_to_any_port("127.0.0.1"));
+  EXPECT_EQ(server->threads(), 0u);
+  std::optional<tests::NoThreads> few(3);  // the first is the test's own
+  thread = std::thread([this] { server->listen_after_bind(); });
+  ASSERT_TRUE(becomes([&] { return server->threads() > 0; }));
+  few.reset();
+  EXPECT_EQ(server->threads(), 2u);
+  EXPECT_EQ(tests::NoThreads::failed(), 1);
+  std::vector<Client> clients;
+  for (int i = 0; i < 5; ++i) clients.push_back(client());
+  for (Client& c : clients) {
+    c.get("/slow/page");
+    EXPECT_THAT(c.read(), StartsWith("HTTP/1.1 200"));
+    c.close();  // its thread is for another
+  }
+}
+
+TEST_F(HttplibServer, WithoutAThreadToServeWithListenReturnsFalseAndCanBeTriedAgain) {
+  make_guard({});
+  server.emplace(*guard, ServerOptions{.threads = 8});
+  ASSERT_GT(server->bind_to_any_port("127.0.0.1"), 0);
+  {
+    const tests::NoThreads none;
+    EXPECT_FALSE(server->listen_after_bind());
+  }
+  EXPECT_FALSE(server->is_running());
+  EXPECT_EQ(server->threads(), 0u);
+  EXPECT_TRUE(server->drain()) << "nothing to wait for";
+  server.emplace(*guard, ServerOptions{.threads = 8});
+  bound = static_cast<std::uint16_t>(server->bind_to_any_port("127.0.0.1"));
+  thread = std::thread([this] { server->listen_after_bind(); });
+  EXPECT_TRUE(becomes([&] { return server->threads() == 8; }));
 }
 
 TEST_F(HttplibServer, ARequestInLineIsServedInTurnAndThatOfAClientThatHasGoneNeverRuns) {

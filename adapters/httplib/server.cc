@@ -14,6 +14,7 @@
 
 #include "connection.h"
 #include "connection_holder.h"
+#include "task_queue.h"
 #include "watcher.h"
 
 namespace bulkhead::httplib {
@@ -66,6 +67,7 @@ struct Server::State {
   ConnectionHolder holder{};
   std::atomic<TimePoint> draining_since{no_deadline};
   std::atomic<bool> listens_no_more{false}, stopping{false};
+  std::atomic<std::uint32_t> threads{0};
 
   bool draining() const noexcept { return draining_since.load() != no_deadline; }
 };
@@ -130,7 +132,11 @@ Server::Server(http::Guard& guard, ServerOptions options) : state_(new State{gua
     // cpp-httplib listens with a backlog of 5, and a storm would have others' connections dropped, to be tried again a
     // second later. It asks for its threads on the thread that accepts, before it accepts the first connection.
     ::listen(svr_sock_, SOMAXCONN);
-    return new ::httplib::ThreadPool(threads);
+    auto* const queue = new TaskQueue(threads);
+    state_->threads = queue->threads();
+    // Nobody would be served. After an exception cpp-httplib would say for ever that it runs.
+    if (queue->threads() == 0) ::shutdown(svr_sock_, SHUT_RDWR);
+    return queue;
   };
   set_payload_max_length(options.max_body_bytes);
   set_tcp_nodelay(
@@ -205,6 +211,8 @@ bool Server::drain(TimePoint until) {
   s.holder.release();
   return true;
 }
+
+std::uint32_t Server::threads() const noexcept { return state_->threads; }
 
 void Server::stop() {
   state_->stopping = true;

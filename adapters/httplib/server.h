@@ -22,7 +22,8 @@
 //   read within `write_timeout`.
 // Threads: cpp-httplib uses one thread per connection, also while its request waits. There must be more threads than all
 //   bulkheads together can run and queue, or a slow route takes the threads of the others: `threads` 0 creates that many.
-//   For the same reason a rejection ends its connection.
+//   For the same reason a rejection ends its connection. If the system has fewer threads, listen() serves with those
+//   (Server::threads()) and connections wait for them; without any it returns false.
 // During a storm of rejections each is held for a while (http_guard.h) on its connection but without its thread: one thread
 //   answers and closes all of them.
 // The place is taken when the header has been read, before the body.
@@ -69,6 +70,9 @@ class Server : public ::httplib::Server {
   // Waits for running handlers; ends content providers and connections without a request at once. Do not call
   // ::httplib::Server::stop() after drain().
   void stop();
+
+  // That serve connections; fewer than ServerOptions::threads if the system had no more. 0 before listen().
+  std::uint32_t threads() const noexcept;
 
   // These are for handlers, on the thread that serves the request, about this request.
   static const http::Visit& visit();

@@ -9,6 +9,8 @@
 //   });
 //   HttpClient c(served.port());
 //
+//   { const NoDescriptors none;  connect(); }    // in this process
+//
 // A test begins with BULKHEAD_SKIP_WITHOUT_DESCRIPTORS(). Fork before the test has threads of its own.
 #pragma once
 
@@ -46,6 +48,22 @@ inline void use_up_descriptors_but(int left) {
   for (int fd = 0; fd >= 0; fd = ::dup(0)) last = fd;
   for (int i = 0; i < left; ++i) ::close(last - i);
 }
+
+// While this lives the process can open none.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 inline void tell(int ready, std::uint16_t port) {
   [[maybe_unused]] const auto written = ::write(ready, &port, sizeof port);
