@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "server_test.h"
+#include "tests/support/descriptor_limit.h"
 #include "tests/support/no_threads.h"
 
 namespace bulkhead::postgres::tests {
@@ -117,6 +118,27 @@ TEST(PostgresAsync, WithoutAThreadToCancelADeadlineStillEndsTheQuery) {
     EXPECT_TRUE(rows.error().timed_out()) << rows.error().message();
     EXPECT_FALSE((*db)->good());
     EXPECT_GT(NoThreads::failed(), 1) << "it is tried again";
+  });
+}
+
+TEST(PostgresAsync, WithoutFileDescriptorsACallIsRejectedAndALaterOneServed) {
+  BULKHEAD_SKIP_WITHOUT_DESCRIPTORS();
+  Pool pool(options("async_no_descriptors", 1));
+  run([&]() -> awaitable<void> {
+    {
+      const bulkhead::tests::NoDescriptors none;
+      auto db = co_await async_acquire(pool, {.timeout = 30s});
+      EXPECT_FALSE(db);
+    }
+    const auto began = steady_clock::now();
+    auto db = co_await async_acquire(pool);
+    while (!db && steady_clock::now() < began + 10s)
+      db = co_await async_acquire(pool);  // it opens none for some time
+    EXPECT_TRUE(db) << db.error().message();
+    if (!db) co_return;
+    EXPECT_EQ((*co_await async_query(**db, "select 3"))[0].integer(0), 3);
+    const bulkhead::tests::NoDescriptors none;  // what is open goes on
+    EXPECT_EQ((*co_await async_query(**db, "select 4"))[0].integer(0), 4);
   });
 }
 

@@ -10,12 +10,14 @@
 #include "bulkhead/metrics.h"
 #include "bulkhead/registry.h"
 #include "server_test.h"
+#include "tests/support/descriptor_limit.h"
 #include "tests/support/no_threads.h"
 
 namespace bulkhead::postgres::tests {
 namespace {
 
 using namespace std::chrono_literals;
+using bulkhead::tests::NoDescriptors;
 using bulkhead::tests::NoThreads;
 using std::chrono::steady_clock;
 using testing::HasSubstr;
@@ -104,6 +106,42 @@ TEST(PostgresConnection, WithoutAThreadToCancelADeadlineStillEndsTheQuery) {
     EXPECT_GT(NoThreads::failed(), 1) << "it is tried again";
   }
   EXPECT_FALSE(c.good());
+}
+
+// What cancels a query needs a connection of its own.
+TEST(PostgresConnection, WithoutFileDescriptorsADeadlineStillEndsTheQueryAndNothingOpens) {
+  BULKHEAD_SKIP_WITHOUT_DESCRIPTORS();
+  ConnectionOptions o = to_server();
+  o.cancel_grace = 200ms;
+  Connection c = connect(o);
+  {
+    const NoDescriptors none;
+    const auto late = c.query("select pg_sleep(30)", {}, steady_clock::now() + 20ms);
+    ASSERT_FALSE(late);
+    EXPECT_TRUE(late.error().timed_out()) << late.error().message();
+    const auto opened = Connection::open(o, steady_clock::now() + 10s);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().kind, Error::Kind::connection);
+    EXPECT_THAT(opened.error().message(), HasSubstr("open files"));
+  }
+  EXPECT_TRUE(connect(o).good());
+}
+
+TEST(PostgresPool, WithoutFileDescriptorsACallIsRejectedAndALaterOneServed) {
+  BULKHEAD_SKIP_WITHOUT_DESCRIPTORS();
+  Pool pool(pool_options("no_descriptors", 2));
+  {
+    const NoDescriptors none;
+    const auto db = pool.acquire({.timeout = 30s});
+    ASSERT_FALSE(db);
+    EXPECT_THAT(db.error().message(), HasSubstr("open files"));
+    EXPECT_EQ(pool.snapshot().opened, 0u);
+  }
+  const auto began = steady_clock::now();
+  auto db = pool.acquire();
+  while (!db && steady_clock::now() < began + 10s) db = pool.acquire();  // it opens none for some time
+  ASSERT_TRUE(db) << db.error().message();
+  EXPECT_EQ((*(*db)->query("select 7"))[0].integer(0), 7);
 }
 
 TEST(PostgresConnection, ASessionHasItsTimeoutsAndItsName) {

@@ -66,8 +66,9 @@ class Teller {
     ready_.notify_one();
     thread_.join();
   }
+  // Once. std::system_error
   void start() {
-    thread_ = std::thread([this] { run(); });
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
   void add(std::shared_ptr<FleetLimit> limit) {
     {

@@ -20,6 +20,8 @@
 //   adaptive limit. FleetMode::direct needs max_queue.
 // Processes of one host: with a shm::Host (adapters/shm/host.h) they are one member. One of them talks to the store for all;
 //   when it ends, another one goes on within 0.1 s. A process that is stopped while it is that one lets the lease end.
+// Exhaustion: the first bulkhead of a fleet starts its threads; if the system has none left, making it throws
+//   std::system_error, and the next one tries again. Without file descriptors the store is not reached: see WhenCutOff.
 // fork(): make the fleet after it. In a child, bulkheads of the parent's fleet reject everything.
 // Cost: 36 ns for a call that need not wait, without a lock; two threads; the store carries a request per heartbeat (lease / 5), and at
 //   most one per lease / 250 while calls are rejected, or two per call in FleetMode::direct.

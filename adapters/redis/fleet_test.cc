@@ -14,6 +14,8 @@
 
 #include "adapters/redis/server_test.h"
 #include "bulkhead/bulkhead.h"
+#include "tests/support/descriptor_limit.h"
+#include "tests/support/no_threads.h"
 
 namespace bulkhead::redis {
 namespace {
@@ -51,6 +53,34 @@ template <class F>
 
 bool leased(Member& m) {
   return until([&] { return m.now().state == FleetState::leased; });
+}
+
+TEST(FleetExhaustion, WithoutAThreadThereIsNoBulkheadAndTheNextOneTriesAgain) {
+  tests::Server server;
+  Fleet fleet(settings(server));
+  const BulkheadOptions db{.name = "db", .max_concurrent = 2, .scope = Scope::fleet, .sources = &fleet};
+  for (const int left : {0, 1}) {
+    const bulkhead::tests::NoThreads after(left);
+    EXPECT_THROW(Bulkhead{db}, std::system_error) << left;
+  }
+  Bulkhead bulkhead(db);
+  EXPECT_TRUE(until([&] { return bulkhead.try_acquire().has_value(); }));
+}
+
+TEST(FleetExhaustion, WithoutFileDescriptorsItSaysSoAndJoinsOnceThereAreSome) {
+  BULKHEAD_SKIP_WITHOUT_DESCRIPTORS();
+  tests::Server server;
+  std::optional<bulkhead::tests::NoDescriptors> none(std::in_place);
+  EXPECT_THROW(Fleet{settings(server)}, std::runtime_error);
+  none.reset();
+  Fleet fleet(settings(server));
+  none.emplace();
+  Bulkhead bulkhead({.name = "db", .max_concurrent = 2, .scope = Scope::fleet, .sources = &fleet});
+  EXPECT_TRUE(until([&] { return !bulkhead.snapshot().fleet->problem.empty(); }));
+  EXPECT_THAT(bulkhead.snapshot().fleet->problem, HasSubstr("open files"));
+  EXPECT_FALSE(bulkhead.try_acquire());
+  none.reset();
+  EXPECT_TRUE(until([&] { return bulkhead.try_acquire().has_value(); }));
 }
 
 class Modes : public testing::TestWithParam<FleetMode> {};

@@ -37,9 +37,10 @@ Names::Addresses Names::find(const std::string& host, Until until) {
           asked->done = true;
           asked->ready.notify_all();
         }).detach();
-      } catch (...) {
+      } catch (const std::exception&) {  // the system has no thread
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
+        if (last.empty()) throw;
+        return last;
       }
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
       entry.asked = std::move(asked);

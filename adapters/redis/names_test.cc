@@ -6,6 +6,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "tests/support/no_threads.h"
+
 namespace bulkhead::redis {
 namespace {
 
@@ -43,6 +45,18 @@ TEST(Names, ASlowLookupEndsAtTheDeadlineAndItsAnswerIsUsedLater) {
   EXPECT_EQ(names.find("limits", in(30s)), Names::Addresses{"192.0.2.2"});
   shared->fails = true;
   EXPECT_EQ(names.find("limits", in(30s)), Names::Addresses{"192.0.2.2"});
+}
+
+TEST(Names, WithoutAThreadTheAddressesOfBeforeAreUsed) {
+  Names names([](const std::string&) -> Names::Addresses { return {"192.0.2.1"}; });
+  {
+    const bulkhead::tests::NoThreads none;
+    EXPECT_THROW(names.find("limits", in(30s)), std::runtime_error);
+  }
+  EXPECT_EQ(names.find("limits", in(30s)), Names::Addresses{"192.0.2.1"});
+  const bulkhead::tests::NoThreads none;
+  EXPECT_EQ(names.find("limits", in(30s)), Names::Addresses{"192.0.2.1"});
+  EXPECT_EQ(bulkhead::tests::NoThreads::failed(), 1);
 }
 
 TEST(Names, ANameThatDoesNotExistIsSaid) {

@@ -22,6 +22,7 @@
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/registry.h"
 #include "shared/scoped_gate.h"
+#include "tests/support/no_threads.h"
 
 namespace bulkhead::shm {
 namespace {
@@ -97,6 +98,44 @@ TEST_F(HostTest, TheLimitCountsTheCallsOfAllProcesses) {
   call->finish(Outcome::success);
   EXPECT_EQ(held(path_), 2u);
   EXPECT_TRUE(bulkhead.try_acquire());
+}
+
+// Releases in this process serve its line without the thread; for those of another process the next call that joins starts it.
+TEST_F(HostTest, WithoutAThreadTheLineIsServedByReleasesAndTheNextCallTriesAgain) {
+  keep_every_turn();
+  const auto other = holder(2, 1);
+  other->wait_told();
+  Bulkhead bulkhead(options(2));
+  std::atomic<int> served{0};
+  const auto wait = [&] {
+    bulkhead.async_acquire({}, [&](Result<Call> call) {
+      EXPECT_TRUE(call);
+      ++served;
+    });
+  };
+  {
+    const bulkhead::tests::NoThreads none;
+    auto mine = bulkhead.try_acquire();
+    ASSERT_TRUE(mine);
+    wait();
+    EXPECT_GT(bulkhead::tests::NoThreads::failed(), 0);
+    EXPECT_EQ(served, 0);
+    mine->finish(Outcome::success);
+    EXPECT_EQ(served, 1);
+    mine = bulkhead.try_acquire();
+    ASSERT_TRUE(mine);
+    wait();
+    other->go();
+    other->wait_told();  // a unit is free, and its process has told this one
+    mine->finish(Outcome::success);
+    EXPECT_EQ(served, 2);
+  }
+  const auto taken = holder(2, 2);
+  taken->wait_told();
+  wait();
+  taken->go();
+  taken->wait_told();
+  while (served < 3) std::this_thread::yield();
 }
 
 // As the child of a fork does, which has read a number that another process may have changed since.

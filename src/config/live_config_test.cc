@@ -11,6 +11,7 @@
 
 #include "bulkhead/manual_clock.h"
 #include "config/live_config_test.h"
+#include "tests/support/no_threads.h"
 
 namespace bulkhead {
 namespace {
@@ -461,6 +462,23 @@ TEST_F(LiveConfigTest, BulkheadsOfTheCodeAndTenantsCanBeOverriddenToo) {
   EXPECT_EQ(live.expire(), 1u);
   EXPECT_EQ(limit("orders/acme"), 2u);
   EXPECT_THAT(kinds(), testing::Contains(Kind::dropped));
+}
+
+TEST_F(LiveConfigTest, AnOverrideThatNoThreadWouldEndDoesNotBegin) {
+  Registry other{{.clock = &clock}};
+  LiveConfig alone(other, {.read = [this] { return disk; }});
+  alone.reload();
+  {
+    const tests::NoThreads none;
+    const auto problems = alone.set(to("3"));
+    ASSERT_EQ(problems.size(), 1u);
+    EXPECT_EQ(problems[0].path, "bulkheads.db.max_concurrent");
+    EXPECT_THAT(problems[0].message, HasSubstr("no thread can be made that would end it"));
+  }
+  EXPECT_EQ(other.get("db")->options().max_concurrent, 10u);
+  EXPECT_THAT(alone.overrides(), IsEmpty());
+  EXPECT_THAT(alone.set(to("3")), IsEmpty());
+  EXPECT_EQ(other.get("db")->options().max_concurrent, 3u);
 }
 
 TEST_F(LiveConfigTest, OverridesEndOnTimeByThemselves) {
