@@ -1,5 +1,5 @@
 // How long one hold of a lock lasts at the bounds that the headers promise: a gate with two million waiters, a group with
-// 268 435 455 units and a thousand members.
+// 268 435 455 units and a thousand members; and of the timer that all gates share, with an alarm for each of those waiters.
 //
 // bulkhead_bounds [waiters]
 // prints a table: the operation, the size, how long the call took, and the longest time for which another thread was
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "bulkhead/async_acquire.h"
+#include "bulkhead/clock.h"
 #include "bulkhead/gate.h"
 #include "bulkhead/group.h"
 
@@ -162,6 +163,45 @@ void groups() {
   }
 }
 
+// As that of a call that waits. It counts; `ends`: it still waits when its time comes.
+class Due final : public Alarm {
+ public:
+  Due(TimePoint when, bool ends, std::atomic<std::uint32_t>& count) : ends_(ends), count_(count) {
+    at = when;
+  }
+  bool expire() noexcept override {
+    if (!ends_) ++count_;
+    return ends_;
+  }
+  void expired() noexcept override { ++count_; }
+
+ private:
+  const bool ends_;
+  std::atomic<std::uint32_t>& count_;
+};
+
+// All alarms come due in one instant, and a call with a timeout comes and goes meanwhile.
+void timer(std::uint32_t n) {
+  DeadlineDriver& alarms = Clock::steady().deadlines();
+  for (const bool ends : {true, false}) {
+    std::atomic<std::uint32_t> fired{0};
+    const TimePoint when = steady_clock::now() + std::chrono::microseconds(2) * n;
+    std::deque<Due> line;
+    for (std::uint32_t i = 0; i < n; ++i) alarms.arm(line.emplace_back(when, ends, fired));
+    std::this_thread::sleep_until(when - std::chrono::milliseconds(1));
+    Due other(no_deadline, false, fired);
+    measure(
+        ends ? "alarms of calls that time out" : "alarms of calls that have their answer", n,
+        [&] {
+          while (fired != n) std::this_thread::yield();
+        },
+        [&] {
+          alarms.arm(other);
+          alarms.disarm(other);
+        });
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead::bench
 
@@ -172,4 +212,5 @@ int main(int argc, char** argv) {
   bulkhead::bench::machine();
   bulkhead::bench::gates(waiters);
   bulkhead::bench::groups();
+  bulkhead::bench::timer(waiters);
 }

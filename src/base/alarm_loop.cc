@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "base/futex.h"
+
 namespace bulkhead {
 
 void AlarmLoop::arm(Alarm& alarm) noexcept {
@@ -11,7 +13,7 @@ void AlarmLoop::arm(Alarm& alarm) noexcept {
     heap_.insert(alarm);
     earlier = heap_.first() == &alarm;
   }
-  if (earlier) changed_.notify_one();
+  if (earlier) wake();
 }
 
 void AlarmLoop::disarm(Alarm& alarm) noexcept {
@@ -24,7 +26,7 @@ void AlarmLoop::hurry() noexcept {
     detail::MutexLock lock(mutex_);
     hurried_ = true;
   }
-  changed_.notify_one();
+  wake();
 }
 
 void AlarmLoop::stop() noexcept {
@@ -33,27 +35,45 @@ void AlarmLoop::stop() noexcept {
     hurried_ = true;
     stopping_ = true;
   }
-  changed_.notify_one();
+  wake();
+}
+
+// After the change, which was made under the lock: run() has seen it there, or does not sleep.
+void AlarmLoop::wake() noexcept {
+  changes_.fetch_add(1, std::memory_order_relaxed);
+  base::futex_wake(&changes_, 1);
 }
 
 void AlarmLoop::run() noexcept {
-  detail::UniqueLock lock(mutex_);
+  constexpr std::chrono::milliseconds kTurn(1);
+  mutex_.lock();
+  TimePoint turn_begins = std::chrono::steady_clock::now();
   for (;;) {
     Alarm* const alarm = heap_.first();
-    if (!alarm) {
-      if (stopping_) return;
-      changed_.wait(lock);
-    } else if (const TimePoint at = alarm->at; !hurried_ && std::chrono::steady_clock::now() < at) {
-      changed_.wait_until(lock, at);
-    } else {
-      heap_.remove(*alarm);
-      if (alarm->expire()) {
-        lock.unlock();
-        alarm->expired();
-        lock.lock();
-      }
+    if (!alarm && stopping_) break;
+    const TimePoint at = alarm ? alarm->at : no_deadline;
+    const TimePoint now = std::chrono::steady_clock::now();
+    if (!alarm || (!hurried_ && now < at)) {
+      const std::uint32_t seen = changes_.load(std::memory_order_relaxed);
+      mutex_.unlock();
+      base::futex_wait(changes_, seen, at);
+      mutex_.lock();
+      turn_begins = std::chrono::steady_clock::now();
+      continue;
+    }
+    heap_.remove(*alarm);
+    if (alarm->expire()) {
+      mutex_.unlock();
+      alarm->expired();
+      mutex_.lock();
+    }
+    if (now - turn_begins >= kTurn) {
+      mutex_.unlock_fairly();
+      mutex_.lock();
+      turn_begins = std::chrono::steady_clock::now();
     }
   }
+  mutex_.unlock();
 }
 
 }  // namespace bulkhead

@@ -1,14 +1,15 @@
 // alarm_loop.h - expires alarms in order of their time, on the thread that calls run().
 //
-// Threads: run() one; the other members any. An alarm's expire() runs under the lock, expired() without it.
+// Threads: run() one; the other members any. An alarm's expire() runs under the lock, expired() without it. While many alarms
+//   are due, run() lets a thread that waits for the lock have it every millisecond: callers arm and disarm under it.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
+#include <cstdint>
 
 #include "base/alarm_heap.h"
 #include "bulkhead/clock.h"
-#include "bulkhead/detail/std_mutex.h"
+#include "bulkhead/detail/mutex.h"
 
 namespace bulkhead {
 
@@ -26,8 +27,10 @@ class AlarmLoop : public DeadlineDriver {
   ~AlarmLoop() = default;
 
  private:
-  detail::StdMutex mutex_;
-  std::condition_variable changed_;
+  void wake() noexcept;
+
+  detail::Mutex mutex_;
+  std::atomic<std::uint32_t> changes_{0};  // that run() has to look at
   AlarmHeap heap_ BULKHEAD_GUARDED_BY(mutex_);
   std::atomic<bool> hurried_{false};  // written under the lock; hurried() reads it as a hint
   bool stopping_ BULKHEAD_GUARDED_BY(mutex_) = false;
