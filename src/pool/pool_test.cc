@@ -101,7 +101,7 @@ TEST(Pool, ResizeSaysWhatIsWrongAndChangesNothing) {
       ADD_FAILURE() << "accepted";
     } catch (const std::invalid_argument& e) {
       EXPECT_EQ(std::string(e.what()),
-                "bulkhead \"db\": threads = " + std::to_string(wrong) + " is out of range: give 1 to 65536");
+                "bulkhead \"db\": max_concurrent = " + std::to_string(wrong) + " is out of range: give 1 to 65536");
     }
   }
   EXPECT_EQ(pool.snapshot().gate.max_concurrent, 2u);
@@ -465,7 +465,7 @@ TEST(Pool, WrongOptionsNameTheSetting) {
     return "accepted";
   };
   EXPECT_EQ(message({.name = "db", .max_concurrent = 0}),
-            "bulkhead \"db\": threads = 0 is out of range: give 1 to 65536");
+            "bulkhead \"db\": max_concurrent = 0 is out of range: give 1 to 65536");
   EXPECT_THAT(message({.max_concurrent = 1, .min_threads = 2}),
               HasSubstr("min_threads = 2 is above max_concurrent = 1"));
   EXPECT_THAT(message({.keep_alive = -1s}), HasSubstr("keep_alive"));
