@@ -13,6 +13,7 @@
 #include "gate/lending.h"
 #include "gate/meter.h"
 #include "gate/observers.h"
+#include "gate/plain_rejection.h"
 #include "gate/plan.h"
 #include "gate/posting.h"
 #include "gate/scoped.h"
@@ -89,7 +90,7 @@ inline Rejection GateCore::rejection_of(Priority priority, const Turnstile::Look
   count_rejection(reason);
   if (observers_ && observers_->hooks.on_reject) [[unlikely]]
     call_hook([&] { observers_->hooks.on_reject(event(priority, look), reason); });
-  return {reason, name_, look.in_flight, shown(look.limit), look.waiting, look.max_queue};
+  return plain_rejection(reason, name_, {look.in_flight, shown(look.limit), look.waiting, look.max_queue});
 }
 
 std::int64_t GateCore::slow_now() const noexcept {

@@ -4,8 +4,11 @@
 #include <cstdlib>
 
 #include "base/text.h"
+#include "gate/plain_rejection.h"
 
 namespace bulkhead {
+
+constinit const Rejection detail::kPlainRejection;
 
 namespace {
 
