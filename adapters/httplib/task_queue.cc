@@ -16,7 +16,7 @@ TaskQueue::~TaskQueue() { shutdown(); }
 
 void TaskQueue::enqueue(std::function<void()> task) {
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     tasks_.push_back(std::move(task));
   }
   changed_.notify_one();
@@ -24,7 +24,7 @@ void TaskQueue::enqueue(std::function<void()> task) {
 
 void TaskQueue::shutdown() {
   {
-    const std::lock_guard lock(mutex_);
+    const detail::MutexLock lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
@@ -36,8 +36,8 @@ void TaskQueue::work() {
   for (;;) {
     std::function<void()> task;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !tasks_.empty() || ending_; });
+      detail::UniqueLock lock(mutex_);
+      while (tasks_.empty() && !ending_) changed_.wait(lock);
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

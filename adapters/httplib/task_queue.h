@@ -9,9 +9,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "bulkhead/detail/std_mutex.h"
 
 namespace bulkhead::httplib {
 
@@ -27,10 +28,10 @@ class TaskQueue final : public ::httplib::TaskQueue {
  private:
   void work();
 
-  std::mutex mutex_;
+  detail::StdMutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
-  bool ending_ = false;
+  std::deque<std::function<void()>> tasks_ BULKHEAD_GUARDED_BY(mutex_);
+  bool ending_ BULKHEAD_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 
