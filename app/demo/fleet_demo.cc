@@ -22,6 +22,7 @@
 
 #include "adapters/redis/connection.h"
 #include "adapters/redis/fleet.h"
+#include "adapters/redis/store.h"
 #include "app/cli/command_line.h"
 #include "app/cli/terminal.h"
 #include "bulkhead/bulkhead.h"
@@ -115,10 +116,11 @@ class Stage {
     return false;
   }
   void kill_redis() { end(redis_, SIGKILL); }
-  void ask_redis(std::initializer_list<std::string_view> words) const {
+  void ask_redis(const redis::Command& words) const {
     const auto until = Clock::now() + 2s;
-    redis::Connection connection({"", "", socket()}, {}, until);
-    connection.call(words, until);
+    const redis::Address address{.path = socket()};
+    redis::Connection connection({address}, until);
+    redis::call(connection, address, words, until);
   }
 
   // Each shop reaches the server by a link of its own, so that one of them can be cut off.
