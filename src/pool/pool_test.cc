@@ -100,8 +100,8 @@ TEST(Pool, ResizeSaysWhatIsWrongAndChangesNothing) {
       pool.resize(wrong);
       ADD_FAILURE() << "accepted";
     } catch (const std::invalid_argument& e) {
-      EXPECT_EQ(std::string(e.what()),
-                "bulkhead \"db\": max_concurrent = " + std::to_string(wrong) + " is out of range: give 1 to 65536");
+      EXPECT_EQ(std::string(e.what()), "bulkhead \"db\": max_concurrent = " + std::to_string(wrong) +
+                                           " is out of range: give 1 to 65536");
     }
   }
   EXPECT_EQ(pool.snapshot().gate.max_concurrent, 2u);
