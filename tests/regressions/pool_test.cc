@@ -374,7 +374,7 @@ TEST_P(PoolPolly, ShouldControlExecutionsPerSpecification) {
   const auto expect = [&](std::uint32_t r, std::uint32_t q, std::uint64_t rejected, std::uint64_t cancelled) {
     const PoolSnapshot now = pool.snapshot();
     EXPECT_EQ(now.gate.permits, r);
-    EXPECT_EQ(now.queued, q);
+    EXPECT_EQ(now.gate.waiting, q);
     EXPECT_EQ(now.gate.rejected(Reason::queue_limit) + now.gate.rejected(Reason::concurrency_limit),
               rejected);
     EXPECT_EQ(now.gate.rejected(Reason::cancelled), cancelled);
