@@ -142,7 +142,7 @@ TEST_F(AsioAcquireAllThatWaits, EndsWithItsCoroutineAndHoldsNothing) {
     asio::co_spawn(
         own,
         [&]() -> asio::awaitable<void> {
-          co_await async_acquire_all(costs(), {.timeout = wait_forever}, asio::use_awaitable);
+          (void)co_await async_acquire_all(costs(), {.timeout = wait_forever}, asio::use_awaitable);
           resumed = true;
         },
         asio::detached);

@@ -218,7 +218,7 @@ TEST_F(BulkheadUpdate, AnAdaptiveLimitComesAndGoes) {
     EXPECT_EQ(limit(), 6u);
     EXPECT_EQ(b.snapshot().adaptive->limit, 6u);
     if (isolation == Isolation::threads) {
-      EXPECT_EQ(b.snapshot().pool->max_threads, 9u);
+      EXPECT_EQ(b.snapshot().pool->gate.max_concurrent, 6u);
     }
     b.resize(5);  // for when nothing else decides
     EXPECT_EQ(limit(), 6u);
@@ -230,7 +230,7 @@ TEST_F(BulkheadUpdate, AnAdaptiveLimitComesAndGoes) {
     b.resize(3);
     EXPECT_EQ(limit(), 3u);
     if (isolation == Isolation::threads) {
-      EXPECT_EQ(b.snapshot().pool->max_threads, 3u);
+      EXPECT_EQ(b.snapshot().pool->gate.max_concurrent, 3u);
     }
     EXPECT_THROW(b.resize(0), std::invalid_argument);
     EXPECT_EQ(limit(), 3u);
