@@ -134,7 +134,7 @@ Server::Server(http::Guard& guard, ServerOptions options) : state_(new State{gua
     ::listen(svr_sock_, SOMAXCONN);
     auto* const queue = new TaskQueue(threads);
     state_->threads = queue->threads();
-    // Nobody would be served. After an exception cpp-httplib would say for ever that it runs.
+    // No request would be served. After an exception cpp-httplib would say for ever that it runs.
     if (queue->threads() == 0) ::shutdown(svr_sock_, SHUT_RDWR);
     return queue;
   };

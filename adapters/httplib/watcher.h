@@ -3,7 +3,7 @@
 //   { const Watcher::Watch watch(watcher, socket, stop);  wait(stop.get_token()); }
 //
 // One thread watches all connections. It starts in the constructor, which throws std::system_error without a thread or a file
-// descriptor: a connection that nobody watches would wait for ever. Threads: any.
+// descriptor: a connection without a watch would wait for ever. Threads: any.
 #pragma once
 
 #include <map>

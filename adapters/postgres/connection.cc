@@ -364,7 +364,7 @@ Cancelling::Cancelling(PGconn* connection) {
       promise.set_value();
     }).detach();
   } catch (const std::system_error&) {
-    // Without a thread it is over, and has reached nobody: the caller tries again until cancel_grace has passed.
+    // Without a thread it is over, and has reached no server: the caller tries again until cancel_grace has passed.
   }
 }
 bool Cancelling::over(TimePoint deadline) const {

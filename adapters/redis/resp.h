@@ -1,5 +1,8 @@
 // resp.h - the protocol of Redis and Valkey: requests as bytes, replies from bytes. No sockets. The store is spoken to in
 // RESP2, which each server starts with (no HELLO 3, so a reply is never a push); the types of RESP3 are read, too.
+//
+//   std::string request;
+//   bulkhead::redis::append_command(request, {"GET", "name"});
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,13 @@
 // transport.h - how a fleet sends commands to its store. The adapter's own client is a few hundred lines (connection.h), because
 // Debian's hiredis has no TLS; to use another one, such as redis-plus-plus, implement Transport with it:
 //
-//   class Mine final : public bulkhead::redis::Transport {
+//   class MyTransport final : public bulkhead::redis::Transport {
 //    public:
-//     std::vector<Value> exchange(const std::vector<Command>& commands, Until until) override;
+//     MyTransport(const bulkhead::redis::Endpoint& to, Until until);
+//     std::vector<bulkhead::redis::Value> exchange(const std::vector<bulkhead::redis::Command>& commands, Until until) override;
 //   };
-//   bulkhead::redis::Fleet fleet{{.store = "redis://limits:6379"}, {}, nullptr,
-//                                [](const bulkhead::redis::Endpoint& to, auto until) { return std::make_unique<Mine>(to, until); }};
+//
+// and give the Fleet a function that makes one, as its parameter `connect`.
 //
 // The fleet sends AUTH, SELECT, INFO, SCRIPT LOAD and EVALSHA, asks Sentinels, and follows MOVED and ASK itself; a transport
 // connects to one address and carries commands.

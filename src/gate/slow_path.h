@@ -379,7 +379,8 @@ Verdict Turnstile<P>::join(Waiter& w, const Terms& terms, std::int64_t now, Wake
         flows_ ? ahead - line::count(l, static_cast<std::size_t>(w.tier)) + flows_->ahead(w) : ahead;
     // A call ahead is taken to need as many units as those that run do, on average. At least one: permits that have
     // settled at 0 count, and a call on the fast path may change the two numbers between our looks.
-    const std::int64_t units = in_flight(), permits = units - heavy_.load(std::memory_order_relaxed);
+    const std::int64_t units = shape_under_lock().in_flight(),
+                       permits = units - heavy_.load(std::memory_order_relaxed);
     const double each =
         permits > 0 && units > permits ? static_cast<double>(units) / static_cast<double>(permits) : 1;
     if (static_cast<double>(before) * static_cast<double>(terms.mean_hold) * each /

@@ -113,9 +113,10 @@ struct Holdback::Gauges {
   }
   static Sources sources_of(const HoldbackOptions& o) {
     Sources s{.max_queue_age = o.max_queue_age, .pressures = {}, .gauge = o.gauge};
-    for (const auto& [resource, most] : {std::pair{"cpu", o.max_cpu_pressure},
-                                         {"memory", o.max_memory_pressure},
-                                         {"io", o.max_io_pressure}}) {
+    using Most = std::pair<const char*, double>;
+    for (const auto& [resource, most] :
+         {Most("cpu", o.max_cpu_pressure), Most("memory", o.max_memory_pressure),
+          Most("io", o.max_io_pressure)}) {
       if (most == 0) continue;
       std::string path = pressure_file(o.pressure_directory, resource);
       if (path.empty())
