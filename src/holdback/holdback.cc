@@ -112,6 +112,9 @@ struct Holdback::Gauges {
     return most;
   }
   static Sources sources_of(const HoldbackOptions& o) {
+    static constexpr std::string_view kHint =
+        "which cannot be read: enable PSI in the kernel, name the directory of a cgroup "
+        "(pressure_directory), or leave it out";
     Sources s{.max_queue_age = o.max_queue_age, .pressures = {}, .gauge = o.gauge};
     using Most = std::pair<const char*, double>;
     for (const auto& [resource, most] :
@@ -122,8 +125,7 @@ struct Holdback::Gauges {
       if (path.empty())
         invalid(base::join({"max_", resource, "_pressure"}),
                 base::join({"needs ", o.pressure_directory, "/", resource, " or ", resource,
-                            ".pressure there, which cannot be read: enable PSI in the kernel, name the "
-                            "directory of a cgroup (pressure_directory), or leave it out"}));
+                            ".pressure there, ", kHint}));
       s.pressures.push_back({std::move(path), most});
     }
     return s;
