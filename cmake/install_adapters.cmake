@@ -56,7 +56,7 @@ bulkhead_install_adapter(asio HEADERS acquire_all.h asio_clock.h async_acquire.h
 bulkhead_install_adapter(yaml HEADERS yaml.h FIND "find_dependency(yaml-cpp)" PC yaml-cpp)
 bulkhead_install_adapter(watch HEADERS file_watch.h)
 bulkhead_install_adapter(shm HEADERS host.h region.h)
-bulkhead_install_adapter(redis HEADERS fleet.h resp.h store_url.h transport.h FIND "${boost}" "find_dependency(OpenSSL)" PC openssl)
+bulkhead_install_adapter(redis HEADERS fleet.h transport.h FIND "${boost}" "find_dependency(OpenSSL)" PC openssl)
 if(TARGET bulkhead_host) # for C and other languages: include/bulkhead/host.h, and a Python module
   install(TARGETS bulkhead_host LIBRARY COMPONENT bulkhead-dev)
   install(FILES ${PROJECT_SOURCE_DIR}/adapters/shm/python/bulkhead_host.py COMPONENT bulkhead-dev

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "names.h"
+#include "resp.h"
 
 namespace bulkhead::redis {
 

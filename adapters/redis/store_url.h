@@ -12,14 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace bulkhead::redis {
+#include "transport.h"
 
-struct Address {
-  std::string host{}, port{};  // or
-  std::string path{};          // of a unix socket
-  bool operator==(const Address&) const = default;
-};
-std::string to_string(const Address& address);
+namespace bulkhead::redis {
 
 struct StoreUrl {
   std::vector<Address> addresses{};  // tried in turn

@@ -15,15 +15,31 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "resp.h"
-#include "store_url.h"
-
 namespace bulkhead::redis {
+
+struct Address {
+  std::string host{}, port{};  // or
+  std::string path{};          // of a unix socket
+  bool operator==(const Address&) const = default;
+};
+std::string to_string(const Address& address);
+
+// A reply.
+struct Value {
+  enum class Kind : std::uint8_t { null, integer, number, boolean, text, error, list };
+  Kind kind = Kind::null;
+  std::int64_t integer = 0;   // also of a boolean: 0 or 1
+  std::string text{};         // of a text, an error or a number (as it was sent)
+  std::vector<Value> list{};  // also of a set, a push, and of a map: key, value, key ...
+
+  bool is_error() const noexcept { return kind == Kind::error; }
+};
 
 using Command = std::vector<std::string>;  // its words
 
