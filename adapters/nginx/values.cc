@@ -43,7 +43,7 @@ TimePoint read_deadline(ngx_http_request_t* r, const LocationConf& location, con
   const std::string_view text = read_text(r, location.deadline);
   if (text.empty()) return no_deadline;
   // nginx keeps the time of day at which a request began; 0 if the clock has been set back since.
-  const ngx_time_t* const today = ngx_timeofday();
+  const volatile ngx_time_t* const today = ngx_cached_time;
   const std::chrono::milliseconds took(
       (today->sec - r->start_sec) * 1000 +
       (static_cast<ngx_msec_int_t>(today->msec) - static_cast<ngx_msec_int_t>(r->start_msec)));
