@@ -140,8 +140,8 @@ TEST(Fleet, DirectHandsAUnitFromOneProcessToAnother) {
 // Handlers of calls that have waited are not run by the thread that renews the leases.
 TEST(Fleet, ALongHandlerEndsNoLease) {
   tests::Server server;
+  std::atomic<bool> running{false}, go_on{false};  // outlive the member
   Member m(settings(server), 2);
-  std::atomic<bool> running{false}, go_on{false};
   m.gate().async_acquire({}, [&](Result<Permit> permit) {
     EXPECT_TRUE(permit);
     running = true;
