@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The shape of the pages that a stranger reads first: README is short and links what is in the box, a design page opens with a picture
-of its types and a summary, and CONTRIBUTING and the map name every room, adapter, label and lane that exists."""
+of its types and a summary, and CONTRIBUTING and the map name every room, adapter, label and lane that exists, and docs/index.md
+links every page."""
 import pathlib
 import re
 import sys
@@ -37,6 +38,12 @@ def unnamed(page, text, kind, names):
     return [f"{page} does not name the {kind} {name}" for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
 
 
+def unlinked(index, pages):
+    """The pages that docs/index.md, the first page, does not link."""
+    links = set(re.findall(r"\]\(([^)#]+)", index))
+    return [f"docs/index.md does not link {page}" for page in pages if page not in links | {"index.md"}]
+
+
 def labels():
     files = [f for f in ROOT.rglob("CMakeLists.txt") if not {"build", "examples"} & set(f.relative_to(ROOT).parts)] + [ROOT / "cmake/rooms.cmake"]
     return sorted({label for f in files for label in re.findall(r"\bLABELS? ([a-z]+)\b", f.read_text())} - {"is"})
@@ -48,6 +55,7 @@ def self_test():
     box = "## What is in the box\n\n| | |\n|---|---|\n" + "| [A](a) | b |\n" * 10 + "\n[All]"
     assert list(wrong_readme(box)) == []
     assert len(list(wrong_readme(box.replace("[A](a)", "A", 1) + "\n" * 120))) == 2
+    assert unlinked("[a](a.md), [b](c/b.md#d)", ["index.md", "a.md", "c/b.md", "b.md"]) == ["docs/index.md does not link b.md"]
     assert unnamed("p", "`gate`, asan-gcc", "room", ["gate", "asan"]) == ["p does not name the room asan"]
 
 
@@ -58,6 +66,8 @@ def main():
     for page in sorted((ROOT / "docs/design").glob("*.md")):
         if page.name != "index.md":
             wrong += wrong_design(f"docs/design/{page.name}", page.read_text())
+    docs = ROOT / "docs"
+    wrong += unlinked((docs / "index.md").read_text(), sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md")))
     for name, page in (("CONTRIBUTING.md", contributing), ("docs/design/index.md", index)):
         wrong += unnamed(name, page, "room", folders("src")) + unnamed(name, page, "adapter", folders("adapters"))
     wrong += unnamed("docs/design/index.md", index, "part of app", folders("app"))
