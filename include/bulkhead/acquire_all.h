@@ -81,11 +81,8 @@ class [[nodiscard]] AllPermits {
       if (permit.gate() == &gate) return &permit;
     return nullptr;
   }
-  // Gives all units back that are still held.
-  void release(Outcome outcome = Outcome::success) noexcept {
-    for (Permit& permit : permits_)
-      if (permit) permit.release(outcome);
-  }
+  // Gives all units back that are still held. Handlers that they admit run at the end: one may destroy this object.
+  void release(Outcome outcome = Outcome::success) noexcept;
 
  private:
   friend class detail::AcquireAll;

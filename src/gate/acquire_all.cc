@@ -2,6 +2,18 @@
 
 #include <algorithm>
 
+#include "gate/completions.h"
+
+namespace bulkhead {
+
+void AllPermits::release(Outcome outcome) noexcept {
+  const detail::Completions::Together all;
+  for (Permit& permit : permits_)
+    if (permit) permit.release(outcome);
+}
+
+}  // namespace bulkhead
+
 namespace bulkhead::detail {
 
 AcquireAll::AcquireAll(const GateCosts& costs, const AcquireAllOptions& options) noexcept

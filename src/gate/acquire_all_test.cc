@@ -86,6 +86,19 @@ TEST(AcquireAll, AddsUpTheCostsOfAGateThatIsNamedTwice) {
   EXPECT_EQ(g.in_flight(), 0u);
 }
 
+TEST(AcquireAll, AHandlerThatTheReleaseAdmitsMayDestroyThePermits) {
+  Gates g;
+  auto all = std::make_unique<AllPermits>(*acquire_all({{g.first, 4}, {g.second, 4}}));
+  g.first.async_acquire({}, [&](const Result<Permit>& permit) {
+    EXPECT_TRUE(permit);
+    EXPECT_EQ(g.second.in_flight(), 0u) << "all units are back";
+    all.reset();
+  });
+  all->release();
+  EXPECT_FALSE(all);
+  EXPECT_EQ(g.in_flight(), 0u);
+}
+
 TEST(AcquireAll, HasOneTimeoutForAllGates) {
   Gates g;
   Permit one = *g.first.acquire({.cost = 4});
