@@ -1,6 +1,7 @@
 // The way of a call through a bulkhead: one function per stage, in the order in which a call meets them.
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/bulkhead_core.h"
+#include "gate/completions.h"
 
 namespace bulkhead {
 namespace detail {
@@ -24,6 +25,7 @@ std::uint64_t nonnegative(std::chrono::nanoseconds span) {
   WaitPin waits;
   if (!admit(call, body.asked, why) || !take_place(call, body.asked, true, why, waits))
     return reject(body, *why);
+  waits.reset();  // the handler of a call that gets this one's units may destroy the bulkhead
   run(call, body);
 }
 
@@ -40,7 +42,8 @@ bool CallPath::start(Call& call, CallBody& body) noexcept {
 }
 
 void CallPath::arrive(Call& call, Result<Permit> permit, CallBody& body) noexcept {
-  const Pin pin(*this);  // a rejected call is no longer pinned itself, and its fallback comes next
+  WaitPin pin;
+  if (!permit) pin.emplace(*this);  // a rejected call is no longer pinned itself, and its fallback comes next
   RejectionSlot why;
   if (!placed(call, std::move(permit), why)) return reject(body, *why);
   run(call, body);
@@ -352,13 +355,20 @@ void CallPath::leave(Call& call, Outcome outcome, const Ending& ending) noexcept
       limiter->completed(call.sample_, ending.now, outcome);
   const std::uint8_t flags = std::exchange(call.flags_, std::uint8_t{0});
   if (flags & Call::kOverLimit) core().counts.over_limit.fetch_sub(1, std::memory_order_relaxed);
-  BudgetHold* const hold = std::exchange(call.budgets_, nullptr);
-  if (has_place) {
+  const auto give_back = [&] {
+    if (!has_place) return;
     if (is_failure(outcome)) call.permit_.fail();
     call.permit_.drop(ns(ending.now));
+  };
+  if (BudgetHold* const hold = std::exchange(call.budgets_, nullptr)) [[unlikely]] {
+    // Handlers of the calls that get these units run last: one may destroy the bulkhead, which waits for the pin.
+    const Completions::Together all;
+    give_back();
+    BudgetHold::destroy(hold);  // after the place: a call that waits for these units then finds it free
+    unpin();                    // a call with a hold is pinned
+    return;
   }
-  // After the place: a call that waits for these units then finds it free. A call with a hold is pinned.
-  if (hold) BudgetHold::destroy(hold);
+  give_back();
   if (flags & Call::kPinned) unpin();
 }
 

@@ -205,6 +205,82 @@ TEST(BulkheadLifetime, AHandlerMayDestroyTheBulkhead) {
   EXPECT_FALSE(b);
 }
 
+// The calls hold and wait for units of a budget: a call that does so is counted, and the destructor waits for it.
+class AHandlerThatDestroys : public testing::Test {
+ protected:
+  AHandlerThatDestroys() { hold_ = *b_->acquire({.costs = {{"tokens", 10}}}); }
+  auto destroys() {
+    return [this](auto) { b_.reset(); };
+  }
+
+  std::unique_ptr<Bulkhead> b_ = std::make_unique<Bulkhead>(BulkheadOptions{
+      .name = "model", .max_concurrent = 2, .max_queue = 2, .budgets = {{.name = "tokens", .max = 10}}});
+  Call hold_;
+};
+
+TEST_F(AHandlerThatDestroys, OfACallThatHasWaitedForABudget) {
+  b_->async_execute([] { return 1; }, {.costs = {{"tokens", 10}}}, destroys());
+  hold_.finish(Outcome::success);
+  EXPECT_FALSE(b_);
+}
+
+TEST_F(AHandlerThatDestroys, OfACallThatHasTheUnitsAtOnce) {
+  hold_.finish(Outcome::success);
+  b_->async_execute([] { return 1; }, {.costs = {{"tokens", 10}}}, destroys());
+  EXPECT_FALSE(b_);
+}
+
+TEST_F(AHandlerThatDestroys, OfACallThatEndsInIt) {
+  b_->async_acquire({.costs = {{"tokens", 10}}}, [this](Result<Call> call) {
+    call->finish(Outcome::success);
+    b_.reset();
+  });
+  hold_.finish(Outcome::success);
+  EXPECT_FALSE(b_);
+}
+
+TEST_F(AHandlerThatDestroys, OfARejectedCall) {
+  for (const bool execute : {false, true}) {
+    std::stop_source stop;
+    const auto told = [this](auto) {
+      hold_.finish(Outcome::success);
+      b_.reset();
+    };
+    if (execute)
+      b_->async_execute([] { return 1; }, {.stop = stop.get_token(), .costs = {{"tokens", 1}}}, told);
+    else
+      b_->async_acquire({.stop = stop.get_token(), .costs = {{"tokens", 1}}}, told);
+    stop.request_stop();
+    EXPECT_FALSE(b_);
+    b_ = std::make_unique<Bulkhead>(
+        BulkheadOptions{.name = "model", .max_queue = 2, .budgets = {{.name = "tokens", .max = 1}}});
+    hold_ = *b_->acquire({.costs = {{"tokens", 1}}});
+  }
+}
+
+TEST_F(AHandlerThatDestroys, InsideASettle) {
+  b_->async_acquire({.costs = {{"tokens", 5}}}, [this](Result<Call> call) {
+    call->finish(Outcome::success);
+    hold_.finish(Outcome::success);
+    b_.reset();
+  });
+  EXPECT_TRUE(hold_.settle("tokens", 1));
+  EXPECT_FALSE(b_);
+}
+
+TEST_F(AHandlerThatDestroys, AtTheEndOfACallOfThisThread) {
+  hold_.finish(Outcome::success);
+  const auto done = b_->execute(
+      [this](RunningCall& call) {
+        b_->async_execute([] { return 1; }, {.costs = {{"tokens", 10}}}, destroys());
+        EXPECT_EQ(call.held("tokens"), 10u);
+        return 2;
+      },
+      {.costs = {{"tokens", 10}}});
+  EXPECT_EQ(*done, 2);
+  EXPECT_FALSE(b_);
+}
+
 TEST(BulkheadLifetime, AbandonedWorkEndsBeforeItsBulkheadDoes) {
   ManualClock clock;
   BulkheadOptions options = with_everything(clock);

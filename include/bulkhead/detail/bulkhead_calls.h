@@ -249,19 +249,22 @@ inline Lazy<bool> co_take_budgets(CallPath& path, Call& call, CallBody& body) {
   co_return taken;
 }
 
-// Calls then(Call&, const Rejection*), which may move the call: null: it has all units of its budgets.
+// Calls then(Call&, const Rejection*, WaitPin&), which may move the call: null: it has all units of its budgets. A rejected
+// call is no longer pinned itself; `then` ends the pin before the handler of the call, which may destroy the bulkhead.
 template <class Then>
 void async_take_budgets(CallPath& path, Call call, Then then) {
   Gate& gate = path.budget_gate(call);
   AcquireOptions asked = path.budget_options(call);
-  gate.async_acquire(std::move(asked), [&path, call = std::move(call),
-                                        then = std::move(then)](Result<Permit> permit) mutable {
-    const CallPath::Pin pin(path);  // a rejected call is no longer pinned itself, and its handler comes next
-    RejectionSlot why;
-    if (!path.budget_answer(call, std::move(permit), why)) return then(call, &*why);
-    if (path.waits_for_budget(call)) return async_take_budgets(path, std::move(call), std::move(then));
-    then(call, nullptr);
-  });
+  gate.async_acquire(std::move(asked),
+                     [&path, call = std::move(call), then = std::move(then)](Result<Permit> permit) mutable {
+                       CallPath::WaitPin pin;
+                       if (!permit) pin.emplace(path);
+                       RejectionSlot why;
+                       if (!path.budget_answer(call, std::move(permit), why)) return then(call, &*why, pin);
+                       if (path.waits_for_budget(call))
+                         return async_take_budgets(path, std::move(call), std::move(then));
+                       then(call, nullptr, pin);
+                     });
 }
 
 template <class R, class F>
@@ -487,17 +490,18 @@ void Bulkhead::async_execute(F fn, CallOptions<detail::ReturnOf<F>> options, H h
     return detail::async_run<R, F, H>(path, std::move(call), std::move(fn), std::move(options),
                                       std::move(handler), body);
   body.reset();
-  detail::async_take_budgets(*path, std::move(call),
-                             [path, fn = std::move(fn), options = std::move(options),
-                              handler = std::move(handler)](Call& taken, const Rejection* why) mutable {
-                               std::optional<detail::FunctionBody<R, F>> again(std::in_place, fn, options);
-                               if (!why)
-                                 return detail::async_run<R, F, H>(path, std::move(taken), std::move(fn),
-                                                                   std::move(options), std::move(handler),
-                                                                   again);
-                               path->reject(*again, *why);
-                               detail::deliver(*path, handler, again->take());
-                             });
+  detail::async_take_budgets(
+      *path, std::move(call),
+      [path, fn = std::move(fn), options = std::move(options), handler = std::move(handler)](
+          Call& taken, const Rejection* why, detail::CallPath::WaitPin& pin) mutable {
+        std::optional<detail::FunctionBody<R, F>> again(std::in_place, fn, options);
+        if (!why)
+          return detail::async_run<R, F, H>(path, std::move(taken), std::move(fn), std::move(options),
+                                            std::move(handler), again);
+        path->reject(*again, *why);
+        pin.reset();
+        detail::deliver(*path, handler, again->take());
+      });
 }
 
 template <class F>
@@ -530,7 +534,8 @@ void Bulkhead::async_acquire(Call begun, AcquireOptions options, H handler) {
     return detail::async_take_budgets(
         *path, std::move(begun),
         [this, path, options = std::move(options), handler = std::move(handler)](
-            Call& taken, const Rejection* why) mutable {
+            Call& taken, const Rejection* why, detail::CallPath::WaitPin& pin) mutable {
+          pin.reset();
           if (why) return detail::deliver(*path, handler, Result<Call>(unexpect, *why));
           async_acquire(std::move(taken), std::move(options), std::move(handler));
         });
