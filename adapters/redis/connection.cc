@@ -12,7 +12,6 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "names.h"
 #include "resp.h"
 
 namespace bulkhead::redis {
@@ -49,6 +48,7 @@ struct Connection::Io {
       socket.close(ignored);
       context.restart();
       context.run();
+      done = false;  // its handler has run: it was cancelled
       throw std::runtime_error(to_string(to) + ": no answer in time (" + what + ")");
     }
     done = false;
@@ -64,7 +64,8 @@ struct Connection::Io {
 
 namespace {
 
-std::vector<asio::ip::tcp::endpoint> endpoints(const Address& address, Connection::Until until) {
+std::vector<asio::ip::tcp::endpoint> endpoints(const Address& address, Connection::Until until,
+                                               Names& names) {
   unsigned short port = 0;
   const char* const end = address.port.data() + address.port.size();
   if (const auto [stop, error] = std::from_chars(address.port.data(), end, port);
@@ -75,7 +76,7 @@ std::vector<asio::ip::tcp::endpoint> endpoints(const Address& address, Connectio
   if (!no_address) return {{literal, port}};
   try {
     std::vector<asio::ip::tcp::endpoint> found;
-    for (const std::string& text : system_names().find(address.host, until))
+    for (const std::string& text : names.find(address.host, until))
       found.emplace_back(asio::ip::make_address(text), port);
     return found;
   } catch (const std::runtime_error& error) {
@@ -85,7 +86,8 @@ std::vector<asio::ip::tcp::endpoint> endpoints(const Address& address, Connectio
 
 }  // namespace
 
-Connection::Connection(const Endpoint& to, Until until) : address_(to.address), io_(std::make_unique<Io>()) {
+Connection::Connection(const Endpoint& to, Until until, Names& names)
+    : address_(to.address), io_(std::make_unique<Io>()) {
   const Address& address = address_;
   try {
     if (!address.path.empty()) {
@@ -93,11 +95,12 @@ Connection::Connection(const Endpoint& to, Until until) : address_(to.address), 
       io_->wait(address_, "connect", until);
     } else {
       std::string first;
-      for (const asio::ip::tcp::endpoint& endpoint : endpoints(address, until)) {
+      const auto all = endpoints(address, until, names);
+      for (std::size_t i = 0; i < all.size(); ++i) {
         try {
           if (io_->socket.is_open()) io_->socket.close();
-          io_->socket.async_connect(asio::generic::stream_protocol::endpoint(endpoint), io_->note());
-          io_->wait(address_, "connect", until);
+          io_->socket.async_connect(asio::generic::stream_protocol::endpoint(all[i]), io_->note());
+          io_->wait(address_, "connect", part_of(until, all.size() - i));
           first.clear();
           break;
         } catch (const std::runtime_error& failed) {

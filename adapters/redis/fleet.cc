@@ -23,6 +23,8 @@
 namespace bulkhead::redis {
 namespace {
 
+constexpr std::int64_t kConnectTimeout = 2'000'000'000;  // ns, at most
+
 [[noreturn]] void invalid(std::string_view bulkhead, const std::string& problem) {
   throw std::invalid_argument("bulkhead \"" + std::string(bulkhead) + "\": " + problem);
 }
@@ -266,10 +268,9 @@ class FleetEngine {
     return due;
   }
 
-  Clock::time_point patience() const { return Clock::now() + std::chrono::nanoseconds(times_.reply_timeout); }
-
+  // A connection takes up to four round trips (TCP, TLS, the introduction), and a few leases fit in its time.
   void connect() {
-    store_->connect(patience());
+    store_->connect(Clock::now() + std::chrono::nanoseconds(std::min(times_.heartbeat, kConnectTimeout)));
     failures_ = 0;
     std::string warnings;
     for (const std::string& w : store_->warnings()) warnings += (warnings.empty() ? "" : "; ") + w;
@@ -303,7 +304,7 @@ class FleetEngine {
     std::vector<Store::Answer> answers;
     const auto sent = Clock::now();
     try {
-      answers = store_->exchange(questions, patience());
+      answers = store_->exchange(questions, Clock::now() + std::chrono::nanoseconds(times_.reply_timeout));
     } catch (...) {
       for (const Asked& a : asked)
         if (!a.leaves) a.limit->on_reply(a.seq, nullptr, 0);

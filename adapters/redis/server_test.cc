@@ -34,6 +34,23 @@ std::uint16_t free_port() {
   return ntohs(a.sin_port);
 }
 
+DeadAddress::DeadAddress(const char* address, std::uint16_t port)
+    : listener_(::socket(AF_INET, SOCK_STREAM, 0)), waiting_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_port = htons(port);
+  ::inet_pton(AF_INET, address, &a.sin_addr);
+  const auto* const to = reinterpret_cast<const sockaddr*>(&a);
+  if (::bind(listener_, to, sizeof a) != 0 || ::listen(listener_, 0) != 0 ||
+      ::connect(waiting_, to, sizeof a) != 0)
+    throw std::runtime_error(std::string("no line to fill at ") + address);
+}
+
+DeadAddress::~DeadAddress() {
+  ::close(waiting_);
+  ::close(listener_);
+}
+
 Server::Server(std::vector<std::string> more, std::uint16_t port)
     : port_(port != 0 ? port : free_port()), more_(std::move(more)) {
   plain_ = std::ranges::find(more_, "--tls-port") == more_.end();

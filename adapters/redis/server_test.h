@@ -42,6 +42,18 @@ class Server {
   bool plain_ = true;
 };
 
+// An address that answers no attempt to connect, as that of a machine that is down.
+class DeadAddress {
+ public:
+  DeadAddress(const char* address, std::uint16_t port);
+  ~DeadAddress();
+  DeadAddress(const DeadAddress&) = delete;
+  DeadAddress& operator=(const DeadAddress&) = delete;
+
+ private:
+  int listener_, waiting_;  // the only place in its line
+};
+
 // A Sentinel that watches one server under the name "limits", and promotes its replica soon after it has died.
 class Sentinel {
  public:

@@ -18,13 +18,20 @@ std::string field(const std::string& info, const std::string& name) {
 
 }  // namespace
 
+std::vector<Value> call_all(Transport& to, const Address& address, const std::vector<Command>& commands,
+                            Transport::Until until) {
+  std::vector<Value> replies = to.exchange(commands, until);
+  if (replies.size() != commands.size())
+    throw std::runtime_error(to_string(address) + ": not as many replies as commands");
+  for (std::size_t i = 0; i < commands.size(); ++i)
+    if (replies[i].is_error())
+      throw std::runtime_error(to_string(address) + " answered " + commands[i].front() +
+                               " with: " + replies[i].text);
+  return replies;
+}
+
 Value call(Transport& to, const Address& address, const Command& command, Transport::Until until) {
-  std::vector<Value> replies = to.exchange({command}, until);
-  if (replies.size() != 1) throw std::runtime_error(to_string(address) + ": one command has not one reply");
-  if (replies[0].is_error())
-    throw std::runtime_error(to_string(address) + " answered " + command.front() +
-                             " with: " + replies[0].text);
-  return std::move(replies[0]);
+  return std::move(call_all(to, address, {command}, until).front());
 }
 
 Store::Store(StoreOptions options, Connect connect) : o_(std::move(options)), connect_(std::move(connect)) {}
@@ -43,13 +50,16 @@ Address Store::find_master(Until until) {
     return o_.url.addresses[next_++ % o_.url.addresses.size()];
   }
   std::string problems;
-  for (std::size_t i = 0; i < o_.url.addresses.size(); ++i) {
-    const Address& sentinel = o_.url.addresses[next_ % o_.url.addresses.size()];
+  const std::size_t sentinels = o_.url.addresses.size();
+  for (std::size_t i = 0; i < sentinels; ++i) {
+    const Address& sentinel = o_.url.addresses[next_ % sentinels];
+    // One that does not answer leaves time for the others and for the master: its host may be the one that has died.
+    const Until patience = part_of(until, sentinels - i + 1);
     try {
-      const std::unique_ptr<Transport> connection = open(sentinel, until);
+      const std::unique_ptr<Transport> connection = open(sentinel, patience);
       const auto ask = [&] {
         return call(*connection, sentinel, {"SENTINEL", "get-master-addr-by-name", o_.url.sentinel_master},
-                    until);
+                    patience);
       };
       Value master;
       try {
@@ -59,7 +69,7 @@ Address Store::find_master(Until until) {
         if (o_.url.password.empty() ||
             std::string_view(error.what()).find("NOAUTH") == std::string_view::npos)
           throw;
-        authenticate(*connection, sentinel, until);
+        call(*connection, sentinel, login(), patience);
         master = ask();
       }
       if (master.list.size() == 2) return {master.list[0].text, master.list[1].text, ""};
@@ -87,18 +97,21 @@ void Store::connect(Until until) {
   }
 }
 
-void Store::authenticate(Transport& to, const Address& address, Until until) {
-  if (o_.url.user.empty())
-    call(to, address, {"AUTH", o_.url.password}, until);
-  else
-    call(to, address, {"AUTH", o_.url.user, o_.url.password}, until);
+Command Store::login() const {
+  if (o_.url.user.empty()) return {"AUTH", o_.url.password};
+  return {"AUTH", o_.url.user, o_.url.password};
 }
 
+// One round trip: a store that is far away has to be reached in the same time as a near one.
 void Store::introduce(Transport& to, const Address& address, Until until) {
-  if (!o_.url.password.empty()) authenticate(to, address, until);
-  if (o_.url.db != 0) call(to, address, {"SELECT", std::to_string(o_.url.db)}, until);
-  read_info(call(to, address, {"INFO"}, until));
-  sha_ = call(to, address, {"SCRIPT", "LOAD", std::string(kLimitScript)}, until).text;
+  std::vector<Command> commands;
+  if (!o_.url.password.empty()) commands.push_back(login());
+  if (o_.url.db != 0) commands.push_back({"SELECT", std::to_string(o_.url.db)});
+  commands.push_back({"INFO"});
+  commands.push_back({"SCRIPT", "LOAD", std::string(kLimitScript)});
+  const std::vector<Value> replies = call_all(to, address, commands, until);
+  read_info(replies[replies.size() - 2]);
+  sha_ = replies.back().text;
 }
 
 void Store::read_info(const Value& info) {

@@ -22,7 +22,9 @@ struct StoreOptions {
   std::string prefix = "bulkhead";
 };
 
-// One command; an error reply is a std::runtime_error, too.
+// In one round trip; the first error reply is a std::runtime_error, too.
+std::vector<Value> call_all(Transport& to, const Address& address, const std::vector<Command>& commands,
+                            Transport::Until until);
 Value call(Transport& to, const Address& address, const Command& command, Transport::Until until);
 
 class Store {
@@ -55,7 +57,7 @@ class Store {
  private:
   Address find_master(Until until);
   std::unique_ptr<Transport> open(const Address& address, Until until);
-  void authenticate(Transport& to, const Address& address, Until until);
+  Command login() const;
   void introduce(Transport& to, const Address& address, Until until);
   void read_info(const Value& info);
   void follow(const std::string& redirection);

@@ -119,6 +119,45 @@ TEST(RedisStore, SpeaksTlsAndChecksTheCertificate) {
   }
 }
 
+// A connection to a store that is far away has to be made within a part of a lease.
+TEST(RedisStore, IsIntroducedInOneRoundTrip) {
+  tests::Server server({"--requirepass", "secret"});
+  struct Counted final : Transport {
+    Counted(const Endpoint& to, Until until, int& n) : connection(to, until), exchanges(n) {}
+    std::vector<Value> exchange(const std::vector<Command>& commands, Until until) override {
+      ++exchanges;
+      return connection.exchange(commands, until);
+    }
+    Connection connection;
+    int& exchanges;
+  };
+  int exchanges = 0;
+  const auto connect = [&](const Endpoint& to, Transport::Until until) {
+    return std::make_unique<Counted>(to, until, exchanges);
+  };
+  const std::string port = std::to_string(server.port());
+  Store store({.url = parse_store_url("redis://:secret@127.0.0.1:" + port + "/3")}, connect);
+  store.connect(soon());
+  EXPECT_EQ(exchanges, 1);
+  Store wrong({.url = parse_store_url("redis://:other@127.0.0.1:" + port + "/3")}, connect);
+  try {
+    wrong.connect(soon());
+    FAIL();
+  } catch (const std::runtime_error& error) {  // the first that went wrong
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("AUTH"), HasSubstr("WRONGPASS")));
+  }
+}
+
+// The machine of the first one is dead: it rejects no connection, and accepts none.
+TEST(RedisStore, AnAddressThatDoesNotAnswerLeavesTimeForTheNext) {
+  tests::Server server;
+  const tests::DeadAddress dead("127.0.0.2", server.port());
+  Names names([](const std::string&) { return Names::Addresses{"127.0.0.2", "127.0.0.1"}; });
+  Connection connection({{"limits.internal", std::to_string(server.port()), ""}},
+                        std::chrono::steady_clock::now() + 2s, names);
+  EXPECT_EQ(connection.exchange({{"PING"}}, soon())[0].text, "PONG");
+}
+
 TEST(RedisStore, WarnsOfEvictionAndOfUnsafeReplication) {
   tests::Server server({"--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"});
   tests::Server replica({"--replicaof", "127.0.0.1 " + std::to_string(server.port())});
@@ -221,6 +260,18 @@ TEST(RedisStore, AsksSentinelsForTheMaster) {
   }
   ASSERT_TRUE(store.connected());
   EXPECT_EQ(store.address(), "127.0.0.1:" + std::to_string(replica.port()));
+}
+
+// A Sentinel that died together with the master's machine must not keep the others from being asked, at each attempt anew.
+TEST(RedisStore, ASentinelThatDoesNotAnswerLeavesTimeForTheNext) {
+  tests::Server master, hung;
+  hung.signal(SIGSTOP);
+  tests::Sentinel watch(master);
+  Store store = store_of("redis+sentinel://127.0.0.1:" + std::to_string(hung.port()) +
+                         ",127.0.0.1:" + std::to_string(watch.server().port()) + "/limits");
+  store.connect(std::chrono::steady_clock::now() + 2s);
+  EXPECT_EQ(store.address(), "127.0.0.1:" + std::to_string(master.port()));
+  hung.signal(SIGCONT);
 }
 
 TEST(RedisStore, SentinelsMayAskForThePassword) {

@@ -33,8 +33,16 @@ namespace bulkhead::shared {
 struct LeaseTimes {
   std::int64_t ttl, grace, heartbeat, gap, margin, reply_timeout, min_sync;
   static LeaseTimes from(std::int64_t lease, std::int64_t grace) noexcept {
-    // 5 s: heartbeat 1 s, gap 1.25 s, margin 1.4 s, reply timeout 0.5 s, at most 50 demand syncs per second.
-    return {lease, grace, lease / 5, lease / 4, lease / 4 + lease * 3 / 100, lease / 10, lease / 250 + 1};
+    // 5 s: heartbeat 1 s, gap 1.25 s, margin 1.4 s, reply timeout 0.5 s, at most 50 demand syncs per second. The end of a
+    // process waits for one reply, so the timeout does not grow with very long leases.
+    constexpr std::int64_t longest_reply = 2'000'000'000;
+    return {lease,
+            grace,
+            lease / 5,
+            lease / 4,
+            lease / 4 + lease * 3 / 100,
+            lease / 10 < longest_reply ? lease / 10 : longest_reply,
+            lease / 250 + 1};
   }
   bool hold() const noexcept {  // see T
     return heartbeat > 0 && 4 * gap >= 5 * heartbeat && margin >= gap + ttl / 50 &&
