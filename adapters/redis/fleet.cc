@@ -268,9 +268,13 @@ class FleetEngine {
     return due;
   }
 
-  // A connection takes up to four round trips (TCP, TLS, the introduction), and a few leases fit in its time.
+  // A connection takes up to four round trips (TCP, TLS, the introduction), and is given the time of a heartbeat.
   void connect() {
     store_->connect(Clock::now() + std::chrono::nanoseconds(std::min(times_.heartbeat, kConnectTimeout)));
+  }
+
+  // It has answered what was asked. That it can be connected to says little: it may answer all requests with an error.
+  void all_is_well() {
     failures_ = 0;
     std::string warnings;
     for (const std::string& w : store_->warnings()) warnings += (warnings.empty() ? "" : "; ") + w;
@@ -321,6 +325,7 @@ class FleetEngine {
       if (!news.empty() && report_) teller_.add(report_, news);
     }
     if (!problem.empty()) throw std::runtime_error(problem);
+    all_is_well();
   }
 
   const Fleet::Report report_;

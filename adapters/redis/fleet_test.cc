@@ -305,7 +305,34 @@ TEST(Fleet, AutoChoosesBlockForShortCallsOfALargeLimit) {
     if (auto permit = bulkhead.gate().acquire({.timeout = 1s})) std::this_thread::sleep_for(1ms);
     return !bulkhead.snapshot().fleet->direct;
   }));
-  EXPECT_GE(reports.load(), 1);
+  EXPECT_TRUE(until([&] { return reports >= 1; }));  // on another thread
+}
+
+// It accepts each connection, so that alone says nothing: without a pause, each process would make fifty of them per second.
+TEST(Fleet, AStoreThatAnswersWithErrorsIsAskedLessAndLessOften) {
+  tests::Server server;
+  std::atomic<int> told{0}, connections{0};
+  const auto report = [&](const std::string& text) { told += text.find("OOM") != text.npos; };
+  const auto connect = [&](const Endpoint& to, Transport::Until until) {
+    ++connections;
+    return std::make_unique<Connection>(to, until);
+  };
+  Fleet fleet(settings(server), report, nullptr, connect);
+  Bulkhead bulkhead({.name = "db", .max_concurrent = 2, .scope = Scope::fleet, .sources = &fleet});
+  const auto now = [&] { return *bulkhead.snapshot().fleet; };
+  ASSERT_TRUE(until([&] { return now().state == FleetState::leased; }));
+  connections = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  server.call({"CONFIG", "SET", "maxmemory", "1"});
+  ASSERT_TRUE(until([&] { return now().state == FleetState::degraded; }));
+  EXPECT_THAT(now().problem, HasSubstr("OOM"));
+  // After 10, 20 and 40 ms, and then every 50 ms, at the most.
+  const int made = connections;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_LE(made, 5 + took.count() / 0.05);
+  server.call({"CONFIG", "SET", "maxmemory", "0"});
+  EXPECT_TRUE(until([&] { return now().state == FleetState::leased && now().problem.empty(); }));
+  EXPECT_EQ(told, 1);
 }
 
 TEST(Fleet, AForkedChildRejects) {
