@@ -35,9 +35,8 @@ local function measured()
   return seen_at > 0 and seen_at <= last and seen > doubted and since < ttl and now - seen_at - since <= gap
 end
 
-local function in_doubt()
-  return not known or f[8] ~= run or seen > ver or now < last or (now - last > gap and sum > 0 and not measured())
-end
+local function is_another_table() return not known or f[8] ~= run or seen > ver or now < last end
+local function may_have_stepped() return now - last > gap and sum > 0 and not measured() end
 
 local function keep()
   redis.call('HSET', c, 'limit', whole(limit), 'version', whole(version), 'ver', whole(ver), 'learn', whole(learn),
@@ -111,7 +110,9 @@ local function sync()
   end
   local own = table[id]
   if own and seq <= own.seq then return reply('stale') end
-  local doubt = in_doubt() or sum ~= total
+  local lost = is_another_table() or sum ~= total
+  local doubt = lost or may_have_stepped()
+  if doubt and not lost and seen_at > 0 then return reply('full') end
   if not known then
     limit = stated
     version = stated_version
@@ -175,7 +176,7 @@ end
 
 -- renew, borrow, give_back
 if own and seq <= own.seq then return reply('stale') end
-if not own or in_doubt() or now < learn or now >= own.expires or have > own.granted or sum < own.granted
+if not own or is_another_table() or may_have_stepped() or now < learn or now >= own.expires or have > own.granted or sum < own.granted
     or stated_version > version then
   return reply('full')
 end

@@ -29,10 +29,13 @@ bool measured(const LimitState& s, const StoreRequest& r, std::int64_t now) {
          now - r.seen_at - r.since <= r.gap;
 }
 
+bool is_another_table(const LimitState& s, const StoreRequest& r, std::int64_t now) {
+  return !s.known || s.run != r.run || r.seen_ver > s.ver || now < s.last;
+}
+
 // With an empty table there is no lease that a step of the clock could have ended too early.
-bool in_doubt(const LimitState& s, const StoreRequest& r, std::int64_t now) {
-  return !s.known || s.run != r.run || r.seen_ver > s.ver || now < s.last ||
-         (now - s.last > r.gap && s.sum > 0 && !measured(s, r, now));
+bool may_have_stepped(const LimitState& s, const StoreRequest& r, std::int64_t now) {
+  return now - s.last > r.gap && s.sum > 0 && !measured(s, r, now);
 }
 
 void note(LimitState& s, MemberState& m, const StoreRequest& r, std::uint32_t granted, std::int64_t now) {
@@ -46,7 +49,10 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
   const auto known = s.members.find(r.member);
   if (known != s.members.end() && r.seq <= known->second.seq) return reply(StoreStatus::stale, s, r, now);
   std::uint64_t sum = sum_of(s);
-  const bool doubt = in_doubt(s, r, now) || s.sum != sum;
+  const bool lost = is_another_table(s, r, now) || s.sum != sum;
+  const bool doubt = lost || may_have_stepped(s, r, now);
+  // It is late itself, and its sender has given it up: no reason to learn. Or else its sender asks again, without a time.
+  if (doubt && !lost && r.seen_at > 0) return reply(StoreStatus::full, s, r, now);
   if (!s.known) {
     s.known = true;
     s.limit = r.limit;
@@ -100,8 +106,9 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
 StoreReply fast(LimitState& s, const StoreRequest& r, std::int64_t now) {
   const auto own = s.members.find(r.member);
   if (own != s.members.end() && r.seq <= own->second.seq) return reply(StoreStatus::stale, s, r, now);
-  if (own == s.members.end() || in_doubt(s, r, now) || now < s.learn || now >= own->second.expires ||
-      r.have > own->second.granted || s.sum < own->second.granted || r.limit_version > s.limit_version)
+  if (own == s.members.end() || is_another_table(s, r, now) || may_have_stepped(s, r, now) || now < s.learn ||
+      now >= own->second.expires || r.have > own->second.granted || s.sum < own->second.granted ||
+      r.limit_version > s.limit_version)
     return reply(StoreStatus::full, s, r, now);
   const std::uint64_t used = s.sum - own->second.granted + r.have;
   const std::uint64_t free = s.limit > used ? s.limit - used : 0;

@@ -14,7 +14,9 @@
 //      A request may detect a doubt; none but sync() ends it, so no other operation sets `last` while there is one.
 //      Silence alone is a doubt, because a step of the clock looks like it, unless a member has measured it: by its own clock
 //      nearly as much time has passed since its latest reply as by the store's. A member that has not heard of the store
-//      since the latest doubt cannot do that.
+//      since the latest doubt cannot do that. A request that says a time which does not fit has been under way for long, as
+//      those that wait in a store that hangs, or the clock has stepped: it changes nothing. Who reads that reply in time
+//      knows that it is not the former, and asks again without a time.
 //  F4  Only the member itself lowers its grant while its lease lasts.
 #pragma once
 
@@ -131,7 +133,7 @@ struct StoreRequest {
 
 enum class StoreStatus : std::uint8_t {
   ok,
-  full,   // nothing was changed: send a sync
+  full,   // nothing was changed: send a sync, without seen_at
   stale,  // nothing was changed: a later request of this member has been here
 };
 

@@ -87,6 +87,34 @@ TEST(LimitState, ASilenceIsADoubtUnlessAMemberHasMeasuredIt) {
             StoreStatus::full);
 }
 
+// A store that hangs executes what waits in its sockets when it goes on: after the senders have given it up.
+TEST(LimitState, ARequestThatIsLateItselfIsNoReasonToLearn) {
+  Store s;
+  s.settle();
+  const std::int64_t heard = s.sync("a", 0, 4).at;
+  StoreRequest late = s.request(StoreOp::sync, "a");
+  late.have = late.need = 4;
+  late.seen_at = heard;
+  late.since = 1000;
+  s.now += 1000 + 1300;
+  const LimitState before = s.state;
+  EXPECT_EQ(decide(s.state, late, s.now).status, StoreStatus::full);
+  EXPECT_EQ(s.state, before);
+  StoreRequest again = s.request(StoreOp::sync, "a");
+  again.have = 4;
+  again.need = 6;
+  again.seen_at = heard;
+  again.since = 2300;
+  const StoreReply reply = decide(s.state, again, s.now);
+  EXPECT_EQ(reply.learning, 0);
+  EXPECT_EQ(reply.granted, 6u);
+  // Its sender has read the reply, so it was the clock.
+  s.now += 1300;
+  again = s.request(StoreOp::sync, "a");
+  again.have = 6;
+  EXPECT_EQ(decide(s.state, again, s.now).learning, 5000);
+}
+
 TEST(LimitState, ARepliesTimeAndTheSpareUnitsAreThoseAfterIt) {
   Store s;
   s.settle();
