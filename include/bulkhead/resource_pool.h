@@ -10,8 +10,8 @@
 // are those of the gate (gate.h). The resource returned last is lent first. A resource that is broken, too old or fails its
 // validation is closed and never lent; resources that no call needs are closed after `idle_timeout`.
 // Threads: every member may be called from any thread. Helper threads open, validate, clean and close; they start when there is
-//   work and end when there is none. With Maintenance::by_hand there are none: callers open and validate, and maintain() does
-//   the rest.
+//   work and end when there is none. With Maintenance::by_hand there are none: callers open and validate, however long that
+//   takes, and maintain() does the rest.
 // Promises: the number of resources never exceeds `max`, including those that are being opened or closed. Every lease is
 //   returned, on every path. A call waits no longer than its timeout, deadline and stop_token allow, however long `open`,
 //   `validate` and `dispose` take: a resource that is opened too late for its call is kept for the next one. With a timeout

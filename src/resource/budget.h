@@ -3,8 +3,9 @@
 // Invariants
 //  B1  No lock is held while a pool is called: it may wait for its own lock, run functions of the user, or come back here. A
 //      visitor counts itself in visitors_ of the pool first; a pool that ends leaves `pools` and then waits for its visitors.
-//  B2  A pool that finds no unit counts itself in `hungry` and then looks again; a pool that gives a unit back, or has a
-//      resource idle, does that first and then looks at `hungry`. So one of the two sees the other.
+//  B2  A pool that finds no unit counts itself in `hungry` (for a call) or `lacking` (for min_idle) and then looks again; a
+//      pool that gives a unit back does that first and then looks at both, one that has a resource idle at `hungry`. So one
+//      of the two sees the other.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,8 @@ struct ResourceBudget::State {
 
   const std::uint32_t total;
   std::atomic<std::uint32_t> alive{0}, most{0};
-  std::atomic<std::uint32_t> hungry{0};  // pools with seekers that the budget has no unit for
+  std::atomic<std::uint32_t> hungry{0};   // pools with seekers that the budget has no unit for
+  std::atomic<std::uint32_t> lacking{0};  // pools whose min_idle the budget has no unit for
   detail::StdMutex mutex;
   std::vector<detail::ResourceCore*> pools BULKHEAD_GUARDED_BY(mutex);
 
@@ -57,10 +59,14 @@ struct ResourceBudget::State {
     }
   }
 
-  // A unit was given back: a pool that waits for one can open now.
+  // A unit was given back: a pool that waits for one can open now. Calls come before min_idle, which a helper refills.
   void freed(detail::Aftermath& after) noexcept {
-    if (hungry.load() == 0) return;
+    if (hungry.load() == 0 && lacking.load() == 0) return;
     any([&](detail::ResourceCore& pool) {
+      if (pool.lacks_unit_.exchange(false)) {
+        lacking.fetch_sub(1);
+        pool.kick();
+      }
       if (pool.unmet_.load(std::memory_order_relaxed) == 0) return false;  // relaxed: written before `hungry`
       detail::Aftermath its;
       pool.serve_now(its);

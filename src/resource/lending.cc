@@ -134,7 +134,8 @@ ResourceCore::Obtained ResourceCore::obtain_by_hand(const Terms& terms) {
       auto made = make(operations_.open);
       lock.lock();
       if (made) {
-        opened(*slot, *made, clock_.now());
+        Aftermath nothing_follows_by_hand;
+        opened(*slot, *made, clock_.now(), nothing_follows_by_hand);
         return slot;
       }
       failed_to_open(*slot, std::move(made).error());
@@ -181,6 +182,7 @@ void ResourceCore::give_back(ResourceSlot& slot, Permit& permit) noexcept {
       serve(after);
     }
     unit_freed(after);
+    after.refill |= settings_.min_idle > 0;
     wake(after);
     permit.release();
     return Deliveries::run(after.decided);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "bulkhead/group.h"
 #include "bulkhead/manual_clock.h"
 #include "bulkhead/resource_pool.h"
+#include "tests/support/sync_points.h"
 #include "tests/support/until.h"
 
 namespace bulkhead {
@@ -289,6 +291,112 @@ TEST(ResourceLimits, MinIdleIsRefilledAfterACallersOpeningFailed) {
     for (int n = 0; n < 1000 && pool.snapshot().idle == 0; ++n) std::this_thread::yield();
   }
   EXPECT_EQ(pool.snapshot().idle, 1u);
+}
+
+// In steps, because an alarm that is set for a time that has passed meanwhile fires with the next step.
+void five_seconds_until_idle(std::uint32_t resources, ResourcePool<Resource>& pool, ManualClock& clock) {
+  for (int i = 0; i < 50 && pool.snapshot().idle < resources; ++i) {
+    clock.advance(100ms);
+    for (int n = 0; n < 1000 && pool.snapshot().idle < resources; ++n) std::this_thread::yield();
+  }
+}
+
+// After a failure one opening tries whether the factory is well again; the others follow at once, not with the next look at
+// what is idle, which is 30 s later.
+TEST(ResourceLimits, MinIdleIsRefilledOnceTheFactoryIsWellAgain) {
+  World world;
+  ManualClock clock;
+  auto options = world.options(4);
+  options.min_idle = 4;
+  options.clock = &clock;
+  ResourcePool<Resource> pool(std::move(options));
+  until([&] { return pool.snapshot().idle == 4; });
+  {
+    std::array<ResourceResult<Resource>, 3> broken{pool.acquire(), pool.acquire(), pool.acquire()};
+    world.down = true;
+    for (auto& lease : broken) (*lease).mark_broken();
+  }
+  until([&] { return pool.snapshot().failures > 0; });
+  world.down = false;
+  five_seconds_until_idle(4, pool, clock);
+  EXPECT_EQ(pool.snapshot().idle, 4u);
+}
+
+TEST(ResourceLimits, MinIdleIsRefilledAfterAClaimIsGivenUp) {
+  World world;
+  ManualClock clock;
+  auto options = world.options(1);
+  options.min_idle = 1;
+  options.gate.max_queue = 1;
+  options.clock = &clock;
+  ResourcePool<Resource> pool(std::move(options));
+  until([&] { return pool.snapshot().idle == 1; });
+  auto lease = pool.acquire();
+  std::optional<Claim<Resource>> claim;
+  std::atomic<bool> claimed{false};
+  pool.async_claim({}, [&](Result<Claim<Resource>, ResourceError> c) {
+    claim.emplace(*std::move(c));
+    claimed = true;
+  });
+  world.closing.shut();  // until the claim is next
+  lease->mark_broken();
+  lease->release();
+  until([&] { return world.closing.arrived() == 1 && pool.snapshot().gate.waiting == 0; });
+  world.closing.open();
+  until([&] { return claimed.load(); });
+  EXPECT_TRUE(claim->vacant());
+  pool.maintain(clock.now());  // has looked, and there is no room
+  claim.reset();
+  until([&] { return pool.snapshot().idle == 1; });
+}
+
+// A look that took its time sets the alarm last: it must not undo what a newer look has set.
+TEST(ResourceLimits, AnOlderLookAtThePoolDoesNotPutOffTheNextAttempt) {
+  tests::SyncPoints points;
+  World world;
+  ManualClock clock;
+  auto options = world.options(1);
+  options.min_idle = 1;
+  options.clock = &clock;
+  ResourcePool<Resource> pool(std::move(options));
+  until([&] { return pool.snapshot().idle == 1; });
+  points.hold("older", "resource.watch");
+  std::jthread older([&] {
+    const tests::SyncPoints::Name name("older");
+    pool.maintain(clock.now());
+  });
+  points.until_held("older");
+  auto lease = pool.acquire();
+  world.down = true;
+  lease->mark_broken();
+  lease->release();
+  until([&] { return pool.snapshot().failures == 1 && pool.snapshot().alive == 0; });
+  pool.maintain(clock.now());  // sets the alarm of the next attempt
+  points.let_go("older");
+  older.join();
+  world.down = false;
+  five_seconds_until_idle(1, pool, clock);
+  EXPECT_EQ(pool.snapshot().idle, 1u);
+}
+
+TEST(ResourceLimits, MinIdleIsRefilledWhenANeighbourGivesAUnitOfTheBudgetBack) {
+  World world;
+  ResourceBudget budget(2);
+  auto options = world.options(2);
+  options.budget = &budget;
+  ResourcePool<Resource> a(options);
+  auto first = a.acquire(), second = a.acquire();
+  options.min_idle = 1;
+  ResourcePool<Resource> b(options), c(options);
+  EXPECT_EQ(b.maintain(std::chrono::steady_clock::now()), no_deadline);  // and has looked
+  EXPECT_EQ(c.maintain(std::chrono::steady_clock::now()), no_deadline);
+  first->mark_broken();
+  first->release();
+  until([&] { return b.snapshot().idle + c.snapshot().idle == 1; });
+  second->mark_broken();
+  second->release();
+  until([&] { return b.snapshot().idle == 1 && c.snapshot().idle == 1; });
+  EXPECT_EQ(budget.most_alive(), 2u);
 }
 
 TEST(ResourceLimits, AnOpeningThatItsCallerNoLongerNeedsIsForTheNextCaller) {

@@ -69,6 +69,7 @@ ResourceCore::~ResourceCore() {
   while (close_an_idle_one()) {
   }
   if (unmet_.load(std::memory_order_relaxed) != 0) budget_->state_->hungry.fetch_sub(1);
+  if (lacks_unit_.load(std::memory_order_relaxed)) budget_->state_->lacking.fetch_sub(1);
 }
 
 void ResourceCore::resize(std::uint32_t max) {

@@ -116,7 +116,8 @@ class ResourceCore final : private Alarm {
   // ---- upkeep.cc ----
   ResourceSlot* begin_opening(bool* no_unit = nullptr) noexcept BULKHEAD_REQUIRES(mutex_);
   Result<void*, std::string> make(const Open& open) noexcept;
-  void opened(ResourceSlot& slot, void* resource, TimePoint now) noexcept BULKHEAD_REQUIRES(mutex_);
+  void opened(ResourceSlot& slot, void* resource, TimePoint now, Aftermath& after) noexcept
+      BULKHEAD_REQUIRES(mutex_);
   void failed_to_open(ResourceSlot& slot, std::string why) noexcept BULKHEAD_REQUIRES(mutex_);
   void note_failure(std::string why) noexcept BULKHEAD_REQUIRES(mutex_);
   void hand_in(ResourceSlot& slot, bool below, Aftermath& after) noexcept BULKHEAD_REQUIRES(mutex_);
@@ -181,6 +182,7 @@ class ResourceCore final : private Alarm {
   std::atomic<std::uint32_t> firing_{0};    // alarms on their way
   std::atomic<std::uint32_t> visitors_{0};  // neighbours that look at this pool, see budget.h
   std::atomic<std::uint32_t> unmet_{0};     // seekers that the budget has no unit for; written under the lock
+  std::atomic<bool> lacks_unit_{false};     // the budget has no unit for min_idle
   std::atomic<std::uint32_t> leaving_{0};   // doomed or being closed; written under the lock
 
   mutable StdMutex mutex_;

@@ -61,7 +61,8 @@ Result<void*, std::string> ResourceCore::make(const Open& open) noexcept {
 }
 
 // The opener owns the slot still.
-void ResourceCore::opened(ResourceSlot& slot, void* resource, TimePoint now) noexcept {
+void ResourceCore::opened(ResourceSlot& slot, void* resource, TimePoint now, Aftermath& after) noexcept {
+  after.refill |= settings_.min_idle > 0 && failures_ > 0;  // refill() waited for this attempt
   slot.resource = resource;
   slot.idle_since = slot.known_good = now;
   count_.opened.fetch_add(1, std::memory_order_relaxed);
@@ -105,7 +106,7 @@ void ResourceCore::do_open(ResourceSlot& slot) noexcept {
     Lock lock(mutex_);
     --opening_ahead_;
     if (!failed) {
-      opened(slot, *made, clock_.now());
+      opened(slot, *made, clock_.now(), after);
       sooner = slot.expires < at;  // if that is past, the alarm has rung, and maintenance will see this one
       hand_in(slot, false, after);
     } else {
@@ -142,8 +143,8 @@ void ResourceCore::filled(ResourceSlot& slot, void* resource) noexcept {
   Aftermath after;
   {
     Lock lock(mutex_);
-    opened(slot, resource, now);
-    after.refill = slot.expires < at;
+    opened(slot, resource, now, after);
+    after.refill |= slot.expires < at;
     serve(after);  // seekers that waited for this attempt may open theirs
   }
   if (clocked_) slot.lent_at.store(ns_of(now), std::memory_order_relaxed);
@@ -465,7 +466,12 @@ TimePoint ResourceCore::refill(TimePoint now, Aftermath& after) noexcept {
     const std::uint32_t spare = coming - std::min(coming, seekers_.size());
     if (idle + spare >= settings_.min_idle) return no_deadline;
     if (backing_off(now)) return retry_at_;
-    ResourceSlot* slot = begin_opening();
+    bool no_unit = false;
+    ResourceSlot* slot = begin_opening(&no_unit);
+    if (no_unit && !lacks_unit_.exchange(true)) {
+      budget_->state_->lacking.fetch_add(1);
+      slot = begin_opening();  // B2: a unit may have been given back just before
+    }
     if (!slot) return backing_off(now) ? retry_at_ : no_deadline;  // it is called again when there is room
     ++opening_ahead_;
     add_job(*slot, JobKind::open);
@@ -511,11 +517,14 @@ TimePoint ResourceCore::maintain(TimePoint now) {
 // Sets the alarm for the next time there is something to do.
 void ResourceCore::watch(TimePoint next) {
   if (by_hand()) return;
+  base::sync_point("resource.watch");
   const Lock lock(mutex_);
   if (stopped_) return;
   clock_.deadlines().disarm(*this);
   const TimePoint now = clock_.now();
   next = std::min(next, look_for_aged(now));
+  if (at > now)
+    next = std::min(next, at);  // of another look, which may have seen a later state than this one
   // What was pushed since `next` was worked out is seen here, or its pusher finds watching_ clear and kicks (R5).
   watching_.store(false);
   if (!idle_.empty()) {
