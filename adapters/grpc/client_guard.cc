@@ -123,7 +123,7 @@ class ClientRpc final : public ::grpc::experimental::Interceptor {
     *batch->GetRecvStatus() =
         ::grpc::Status(code_of(rejection_->reason, state_->options.status_for, late), rejection_->message());
     const std::string_view reason = to_string(rejection_->reason);
-    batch->GetRecvTrailingMetadata()->emplace(reason_key, ::grpc::string_ref(reason.data(), reason.size()));
+    batch->GetRecvTrailingMetadata()->emplace(kReasonKey, ::grpc::string_ref(reason.data(), reason.size()));
   }
 
   const std::shared_ptr<ClientGuard::State> state_;

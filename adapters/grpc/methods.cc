@@ -33,7 +33,7 @@ MethodCounters& Methods::of(std::string_view method, const ServerGuardOptions& o
   const bool is_exempt = exempt != options.exempt.end();
   const bulkhead::detail::MutexLock lock(mutex_);
   // Methods that share counters are those that are treated alike: under the name of what decides that.
-  if (all_.size() >= most) {
+  if (all_.size() >= kMost) {
     if (is_exempt)
       method = *exempt;
     else

@@ -57,11 +57,11 @@ struct MethodCounters {
   std::array<std::atomic<std::uint64_t>, 17> ended{};
 };
 
-// Finds the counters of a method, and makes them for its first RPC. At most `most` methods, because clients may invent names:
+// Finds the counters of a method, and makes them for its first RPC. At most kMost methods, because clients may invent names:
 // further ones share the counters of the entry or the exempt prefix that they match, and the rest those of "/".
 class Methods {
  public:
-  static constexpr std::size_t most = 1000;
+  static constexpr std::size_t kMost = 1000;
 
   MethodCounters& of(std::string_view method, const ServerGuardOptions& options);
   std::vector<MethodSnapshot> snapshot() const;

@@ -171,8 +171,8 @@ class Rpc {
                        .trusted = trusted_,
                        .late = options_.deadline <= now(),
                        .random = state_.random()};
-    context_.AddTrailingMetadata(pushback_key, std::to_string(pushback_of(why, o, how).count()));
-    context_.AddTrailingMetadata(reason_key, std::string(to_string(why.reason)));
+    context_.AddTrailingMetadata(kPushbackKey, std::to_string(pushback_of(why, o, how).count()));
+    context_.AddTrailingMetadata(kReasonKey, std::string(to_string(why.reason)));
     answer_ = status_of(why, o, how);
     if (why.reason != Reason::cancelled) held_ = state_.pacer.hold(now());
     give(this);

@@ -23,8 +23,8 @@
 
 namespace bulkhead::grpc {
 
-inline constexpr const char* pushback_key = "grpc-retry-pushback-ms";
-inline constexpr const char* reason_key = "bulkhead-reason";
+inline constexpr const char* kPushbackKey = "grpc-retry-pushback-ms";
+inline constexpr const char* kReasonKey = "bulkhead-reason";
 
 // `deadline`: the RPC is late, also after a wait in line; `deadline_unreachable`: it would be late before its turn.
 struct StatusFor {

@@ -7,7 +7,7 @@
 namespace bulkhead::nginx {
 namespace {
 
-constexpr int per_round = 4;
+constexpr int kPerRound = 4;
 
 // Replaces a header of that name: a rejection that was redirected may be sent again.
 ngx_table_elt_t* header_slot(ngx_http_request_t* r, std::string_view name) noexcept {
@@ -101,7 +101,7 @@ void send_held(Visit& v) {
 }
 
 void Turns::next_round(ngx_event_t*) {
-  for (int i = 0; i < per_round && !ngx_queue_empty(&turns.queue); ++i) {
+  for (int i = 0; i < kPerRound && !ngx_queue_empty(&turns.queue); ++i) {
     Visit& v = *ngx_queue_data(ngx_queue_head(&turns.queue), Visit, turn);
     ngx_queue_remove(&v.turn);
     v.queued = false;

@@ -10,7 +10,7 @@
 namespace bulkhead::shm {
 namespace {
 
-constexpr std::size_t longest_name = (kNameWords - 1) * 8;
+constexpr std::size_t kLongestName = (kNameWords - 1) * 8;
 
 [[noreturn]] void invalid(std::string_view bulkhead, const std::string& problem) {
   throw std::invalid_argument("bulkhead \"" + std::string(bulkhead) + "\": " + problem);
@@ -37,9 +37,9 @@ void Host::check(const Request& r) const {
   if (r.max_concurrent > kUnits && !r.weighed)
     invalid(r.bulkhead, "max_concurrent = " + std::to_string(r.max_concurrent) +
                             " is out of range for scope = host: give 1 to " + std::to_string(kUnits));
-  if (r.bulkhead.empty() || r.bulkhead.size() > longest_name)
+  if (r.bulkhead.empty() || r.bulkhead.size() > kLongestName)
     invalid(r.bulkhead,
-            "its name is too long for scope = host: give 1 to " + std::to_string(longest_name) + " bytes");
+            "its name is too long for scope = host: give 1 to " + std::to_string(kLongestName) + " bytes");
 }
 
 // One registration has one line for each name. While a removed bulkhead of this name still has calls, the new one registers
@@ -83,9 +83,9 @@ bool Host::available() const noexcept {
 }
 
 void Host::check_lease(const Request& r) const {
-  if (r.bulkhead.empty() || r.bulkhead.size() > longest_name)
+  if (r.bulkhead.empty() || r.bulkhead.size() > kLongestName)
     invalid(r.bulkhead, "its name is too long for a region of the host: give 1 to " +
-                            std::to_string(longest_name) + " bytes");
+                            std::to_string(kLongestName) + " bytes");
 }
 
 }  // namespace bulkhead::shm

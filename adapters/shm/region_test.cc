@@ -54,7 +54,7 @@ TEST_F(RegionTest, UnitsAreHandedOutUpToTheLimit) {
   std::set<std::uint32_t> units;
   for (int i = 0; i < 3; ++i) units.insert(table.take());
   EXPECT_THAT(units, testing::ElementsAre(0, 1, 2));
-  EXPECT_EQ(table.take(), Table::none);
+  EXPECT_EQ(table.take(), Table::kNone);
   EXPECT_TRUE(table.give_back(1));
   EXPECT_EQ(table.take(), 1u);
 }
@@ -89,10 +89,10 @@ TEST_F(RegionTest, TheReserveIsForThoseWhoMayUseIt) {
   Limit& limit = region->limit("db");
   Region::resize(limit, 3);
   Table table(limit, region->token());
-  EXPECT_NE(table.take(1), Table::none);
-  EXPECT_NE(table.take(1), Table::none);
-  EXPECT_EQ(table.take(1), Table::none);
-  EXPECT_NE(table.take(0), Table::none);
+  EXPECT_NE(table.take(1), Table::kNone);
+  EXPECT_NE(table.take(1), Table::kNone);
+  EXPECT_EQ(table.take(1), Table::kNone);
+  EXPECT_NE(table.take(0), Table::kNone);
 }
 
 TEST_F(RegionTest, AfterALowerLimitNobodyIsAdmittedUntilEnoughHasComeBack) {
@@ -103,19 +103,19 @@ TEST_F(RegionTest, AfterALowerLimitNobodyIsAdmittedUntilEnoughHasComeBack) {
   for (int i = 0; i < 6; ++i) table.take();
   for (std::uint32_t unit : {0u, 1u, 2u}) table.give_back(unit);  // 3, 4 and 5 are held, above the next limit
   Region::resize(limit, 3);
-  EXPECT_EQ(table.take(), Table::none);
+  EXPECT_EQ(table.take(), Table::kNone);
   EXPECT_EQ(held(limit), 3u);
   table.give_back(5);
-  EXPECT_NE(table.take(), Table::none);
-  EXPECT_EQ(table.take(), Table::none);
+  EXPECT_NE(table.take(), Table::kNone);
+  EXPECT_EQ(table.take(), Table::kNone);
   table.give_back(3);
   table.give_back(4);
-  EXPECT_NE(table.take(), Table::none);
-  EXPECT_NE(table.take(), Table::none);
+  EXPECT_NE(table.take(), Table::kNone);
+  EXPECT_NE(table.take(), Table::kNone);
   EXPECT_FALSE(Shape::of(limit.shape.load()).draining());
-  EXPECT_EQ(table.take(), Table::none);
+  EXPECT_EQ(table.take(), Table::kNone);
   Region::resize(limit, 4);
-  EXPECT_NE(table.take(), Table::none);
+  EXPECT_NE(table.take(), Table::kNone);
 }
 
 // Threads stand for processes: the table knows tokens only. The most ever held at once is counted by an oracle.
@@ -135,8 +135,8 @@ TEST_F(RegionTest, TheCapHoldsWhileTheLimitMovesUnderThreads) {
       Table table(limit, token);
       for (int i = 0; i < 20'000; ++i) {
         const std::uint32_t cost = 1 + static_cast<std::uint32_t>(i) % 3;
-        const std::uint32_t unit = cost == 1 ? table.take() : Table::none;
-        if (cost == 1 ? unit == Table::none : !table.take_all(cost, 0, 1)) continue;
+        const std::uint32_t unit = cost == 1 ? table.take() : Table::kNone;
+        if (cost == 1 ? unit == Table::kNone : !table.take_all(cost, 0, 1)) continue;
         violations += inside.fetch_add(cost) + cost > most;
         if (cost == 1) violations += unit >= most || owner[unit].exchange(t) != 0;
         if (cost == 1) owner[unit].store(0);
@@ -168,14 +168,14 @@ TEST_F(RegionTest, WhatAKilledProcessHeldIsFreeAfterASweep) {
   });
   child.wait_told();
   Table table(limit, region->token());
-  EXPECT_EQ(table.take(), Table::none);
+  EXPECT_EQ(table.take(), Table::kNone);
   EXPECT_EQ(region->sweep(limit), 0u);  // it lives
   child.kill(SIGSTOP);
   child.wait_stopped();
   EXPECT_EQ(region->sweep(limit), 0u);  // its calls are in flight, however slow
   child.kill_and_leave_a_zombie();
   EXPECT_EQ(region->sweep(limit), 4u);
-  EXPECT_NE(table.take(), Table::none);
+  EXPECT_NE(table.take(), Table::kNone);
 }
 
 TEST_F(RegionTest, AForkedChildIsAProcessOfItsOwn) {
@@ -187,7 +187,7 @@ TEST_F(RegionTest, AForkedChildIsAProcessOfItsOwn) {
   const std::uint64_t parent = region->token();
   Process child([&](Pipe& pipe) {
     Table own(limit, region->token());
-    const bool good = region->token() != parent && !own.give_back(unit) && own.take() != Table::none;
+    const bool good = region->token() != parent && !own.give_back(unit) && own.take() != Table::kNone;
     pipe.tell(good ? 'y' : 'n');
     pause();
   });
@@ -289,8 +289,8 @@ TEST_F(RegionTest, APrivateRegionIsSharedWithChildren) {
   EXPECT_EQ(held(limit), 2u);
   const auto second = Region::adopt(region->fd());
   Table table(second->limit("db"), second->token());
-  EXPECT_NE(table.take(), Table::none);
-  EXPECT_EQ(table.take(), Table::none);
+  EXPECT_NE(table.take(), Table::kNone);
+  EXPECT_EQ(table.take(), Table::kNone);
   child.kill_and_leave_a_zombie();
   EXPECT_EQ(region->sweep(limit), 2u);
 }
@@ -303,7 +303,7 @@ TEST_F(RegionTest, ManyProcessesMayCreateItAtOnce) {
       const auto own = Region::open(path_);
       Region::resize(own->limit("db"), 8);
       Table table(own->limit("db"), own->token());
-      pipe.tell(table.take() != Table::none ? 'y' : 'n');
+      pipe.tell(table.take() != Table::kNone ? 'y' : 'n');
       pause();
     }));
   for (auto& c : children) c->go();

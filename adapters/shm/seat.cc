@@ -96,7 +96,7 @@ bool Seat::grab(std::uint32_t cost, std::uint32_t reserve) noexcept {
   Table units = table();
   if (cost == 1) {
     const std::uint32_t unit = units.take(reserve);
-    if (unit == Table::none) return false;
+    if (unit == Table::kNone) return false;
     limit_.since[unit].store(coarse_now_ns(), std::memory_order_relaxed);
     last_unit = {&limit_, unit};
     return true;
@@ -124,7 +124,7 @@ bool Seat::grab_of_lease(std::uint32_t cost) noexcept {
   if (now < until) {
     if (cost == 1) {
       const std::uint32_t unit = units.take();
-      if (unit == Table::none) return false;
+      if (unit == Table::kNone) return false;
       limit_.since[unit].store(coarse_now_ns(), std::memory_order_relaxed);
       last_unit = {&limit_, unit};
       return true;

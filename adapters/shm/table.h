@@ -1,7 +1,7 @@
 // table.h - taking and giving back the units of one limit: one compare-exchange each.
 //
 //   bulkhead::shm::Table table{limit, token};
-//   if (const auto unit = table.take(); unit != bulkhead::shm::Table::none) { work(); table.give_back(unit); }
+//   if (const auto unit = table.take(); unit != bulkhead::shm::Table::kNone) { work(); table.give_back(unit); }
 //
 // Threads: one Table for one thread at a time; any number of tables of one limit, in any number of processes.
 // Promises: see the invariants in layout.h. A unit is given back once: the second time, or by another owner, changes
@@ -17,7 +17,7 @@ namespace bulkhead::shm {
 
 class Table {
  public:
-  static constexpr std::uint32_t none = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
   Table() noexcept = default;
   Table(Limit& limit, std::uint64_t token) noexcept : Table(limit, token, slot_of(token) * 8 % kUnits) {}
@@ -32,12 +32,12 @@ class Table {
     std::uint32_t i = hint_;
     if (i >= bound || !limit_->permits[i].compare_exchange_strong(free, token_)) [[unlikely]] {
       i = search(bound);
-      if (i == none) return none;
+      if (i == kNone) return kNone;
     }
     if (still(seen) || confirm(i, reserve)) [[likely]]
       return i;
     give_back(i);
-    return none;
+    return kNone;
   }
 
   // `count` units, or none. `now`: ns; shown as the time since when they are held.
@@ -48,7 +48,7 @@ class Table {
     std::uint32_t taken = 0, highest = 0;
     for (; taken < count; ++taken) {
       const std::uint32_t unit = search(bound);
-      if (unit == none) break;
+      if (unit == kNone) break;
       limit_->since[unit].store(now, std::memory_order_relaxed);
       highest = std::max(highest, unit);
     }
@@ -63,7 +63,7 @@ class Table {
     most = std::min(most, end);
     if (count > most - std::min(most, held(end))) return false;
     std::uint32_t taken = 0;
-    for (std::uint32_t unit = 0; taken < count && (unit = search(most)) != none; ++taken)
+    for (std::uint32_t unit = 0; taken < count && (unit = search(most)) != kNone; ++taken)
       limit_->since[unit].store(now, std::memory_order_relaxed);
     if (taken == count && held(end) <= most) return true;
     give_back_any(taken);
@@ -132,7 +132,7 @@ class Table {
       std::uint64_t free = limit_->permits[i].load(std::memory_order_relaxed);
       if (free == 0 && limit_->permits[i].compare_exchange_strong(free, token_)) return hint_ = i;
     }
-    return none;
+    return kNone;
   }
   bool confirm(std::uint32_t highest, std::uint32_t reserve) noexcept;
 

@@ -52,7 +52,7 @@ class Dependency {
       finish(now, event, done, gone);
     }
   }
-  Nanos next() const { return events_.empty() ? never : events_.top().at; }
+  Nanos next() const { return events_.empty() ? kNever : events_.top().at; }
 
   // A new phase, or a step of a capacity that swings.
   template <class Done, class Gone>
@@ -69,10 +69,10 @@ class Dependency {
   }
   double worked() const { return worked_; }  // ns of service, of all slots together
 
-  static constexpr Nanos never = INT64_MAX;
+  static constexpr Nanos kNever = INT64_MAX;
 
  private:
-  static constexpr double linger = 0.05;  // in service times
+  static constexpr double kLinger = 0.05;  // in service times
 
   struct Event {
     Nanos at;
@@ -113,7 +113,7 @@ class Dependency {
       // The worker waits a little for company before it takes what is there.
       if (!lingering_ && batch_.empty() && !stations_[0].line.empty()) {
         lingering_ = true;
-        events_.push({now + static_cast<Nanos>(linger * mean_), 0, 0});
+        events_.push({now + static_cast<Nanos>(kLinger * mean_), 0, 0});
       }
       return;
     }
@@ -157,7 +157,7 @@ class Dependency {
   Ends ends_;
   double mean_;  // of one station, in ns
   double slowdown_ = 1, worked_ = 0;
-  Nanos from_ = 0, to_ = never;
+  Nanos from_ = 0, to_ = kNever;
   std::vector<Station> stations_;
   std::vector<std::uint32_t> batch_;  // being served
   bool lingering_ = false;

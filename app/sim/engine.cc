@@ -140,7 +140,7 @@ Outcomes Engine::run(const MakeReplica& make, const std::function<bool(double)>&
   }
 
   for (;;) {
-    Nanos next = events_.empty() ? Dependency::never : events_.top().at;
+    Nanos next = events_.empty() ? Dependency::kNever : events_.top().at;
     for (const auto& d : dependencies_) next = std::min(next, d->next());
     if (const TimePoint alarm = clock_.next_alarm(); alarm != no_deadline)
       next = std::min<Nanos>(next, (alarm - point(0)).count());
@@ -359,7 +359,7 @@ void Engine::schedule(std::uint32_t s) {
   if (now_ >= plan_.duration) return;
   if (a.shape == Arrivals::Shape::bursts) return push(now_ + a.every, Kind::arrival, s);
   // As far as the rate stays what it is now. A Poisson process has no memory: beyond that it is drawn again.
-  Nanos until = a.curve.empty() ? Dependency::never : now_ + kLookAgain;
+  Nanos until = a.curve.empty() ? Dependency::kNever : now_ + kLookAgain;
   const auto change = std::upper_bound(source.changes.begin(), source.changes.end(), now_);
   if (change != source.changes.end()) until = std::min(until, *change);
   const double rate = this->rate(stream);
@@ -537,13 +537,13 @@ Nanos Engine::ends(Nanos now, std::uint32_t id, double factor) const {
   double left = static_cast<double>(call.ask.work) * factor;
   Nanos at = now;
   for (;;) {
-    Nanos until = Dependency::never;
+    Nanos until = Dependency::kNever;
     for (const Period& p : slower) {
       if (p.from > at) until = std::min(until, p.from);
       if (p.to > at) until = std::min(until, p.to);
     }
     const double slow = factor_at(slower, at);
-    if (until == Dependency::never || left * slow <= static_cast<double>(until - at))
+    if (until == Dependency::kNever || left * slow <= static_cast<double>(until - at))
       return at + 1 + static_cast<Nanos>(left * slow);
     left -= static_cast<double>(until - at) / slow;
     at = until;

@@ -28,7 +28,7 @@ std::string steps(const Axes& axes, const Run& run, const Value& value) {
   const std::size_t end = run.index(axes.seconds);
   for (std::size_t i = 0; i <= end; ++i) {
     const double v = value(run.ticks[i]);
-    const double x = axes.x(static_cast<double>(i) * Run::tick);
+    const double x = axes.x(static_cast<double>(i) * Run::kTick);
     if (last < 0)
       fmt::format_to(std::back_inserter(path), "M{:.1f} {:.1f}", x, axes.y(v));
     else if (v != last || i == end)
@@ -79,8 +79,8 @@ std::string plot(std::string_view title, const std::vector<Line>& lines, double 
     std::size_t j = i;
     while (j < end && any.ticks[j].capacity == any.ticks[i].capacity) ++j;
     const double c = any.ticks[i].capacity;
-    const double x0 = axes.x(static_cast<double>(i) * Run::tick),
-                 x1 = axes.x(static_cast<double>(j) * Run::tick);
+    const double x0 = axes.x(static_cast<double>(i) * Run::kTick),
+                 x1 = axes.x(static_cast<double>(j) * Run::kTick);
     fmt::format_to(out,
                    "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#dafbe1\"/>\n",
                    x0, axes.y(1.5 * c), x1 - x0, axes.y(0.8 * c) - axes.y(1.5 * c));

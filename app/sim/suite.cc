@@ -40,7 +40,7 @@ std::vector<Run> runs_of(Scenario scenario, LimitAlgorithm algorithm, std::uint3
   return runs;
 }
 
-double length(const Run& run) { return static_cast<double>(run.ticks.size() - 1) * Run::tick; }
+double length(const Run& run) { return static_cast<double>(run.ticks.size() - 1) * Run::kTick; }
 
 Cell judge_world(const WorldRow& world, LimitAlgorithm algorithm, std::uint32_t seeds, const Best& best) {
   Cell worst{.pass = true, .text = {}};

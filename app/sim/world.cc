@@ -15,9 +15,9 @@
 namespace bulkhead::sim {
 namespace {
 
-constexpr Nanos never = Dependency::never;
-constexpr Nanos fail_fast_after = 5'000'000, hang_timeout = 1'000'000'000;
-constexpr double swing_step = 0.05;  // seconds between two steps of a capacity that swings
+constexpr Nanos kNever = Dependency::kNever;
+constexpr Nanos kFailFastAfter = 5'000'000, kHangTimeout = 1'000'000'000;
+constexpr double kSwingStep = 0.05;  // seconds between two steps of a capacity that swings
 
 Nanos nanos(double seconds) { return static_cast<Nanos>(seconds * 1e9); }
 
@@ -65,10 +65,10 @@ class World {
   Run run() {
     const Nanos end = nanos(scenario_.seconds);
     Run run;
-    run.ticks.reserve(static_cast<std::size_t>(scenario_.seconds / Run::tick) + 2);
+    run.ticks.reserve(static_cast<std::size_t>(scenario_.seconds / Run::kTick) + 2);
     for (std::size_t i = 0; i < up_to_.size(); ++i)
       run.share_of.push_back(i == 0 ? up_to_[0] : up_to_[i] - up_to_[i - 1]);
-    Nanos tick = 0, next_swing = scenario_.swing > 0 ? 0 : never;
+    Nanos tick = 0, next_swing = scenario_.swing > 0 ? 0 : kNever;
     enter_phase();
     for (;;) {
       const Nanos next = std::min({dependency_.next(), broken_off(), next_timeout(), next_arrival_,
@@ -77,12 +77,12 @@ class World {
       now_ = next;
       if (next == tick) {
         take(run);
-        tick += nanos(Run::tick);
+        tick += nanos(Run::kTick);
       } else if (next == next_phase_) {
         enter_phase();
       } else if (next == next_swing) {
         set_capacity();
-        next_swing += nanos(swing_step);
+        next_swing += nanos(kSwingStep);
       } else if (next == next_deployment()) {
         deploy();
       } else if (next == next_arrival_) {
@@ -182,7 +182,7 @@ class World {
   }
 
   Nanos next_deployment() const {
-    return deployment_ < scenario_.deployments.size() ? nanos(scenario_.deployments[deployment_].at) : never;
+    return deployment_ < scenario_.deployments.size() ? nanos(scenario_.deployments[deployment_].at) : kNever;
   }
   void deploy() {
     const Deployment& d = scenario_.deployments[deployment_++];
@@ -193,9 +193,9 @@ class World {
   void enter_phase() {
     const Phase& phase = scenario_.phases[phase_++];
     health_ = phase.health;
-    next_phase_ = phase_ < scenario_.phases.size() ? nanos(scenario_.phases[phase_].from) : never;
+    next_phase_ = phase_ < scenario_.phases.size() ? nanos(scenario_.phases[phase_].from) : kNever;
     mean_gap_ = scenario_.service_ms * 1e6 / (phase.load * scenario_.capacity);
-    next_arrival_ = scenario_.arrival == Arrival::closed ? (scenario_.off_ms > 0 ? now_ : never)
+    next_arrival_ = scenario_.arrival == Arrival::closed ? (scenario_.off_ms > 0 ? now_ : kNever)
                     : scenario_.pulse > 0                ? now_
                                                          : now_ + gap();
     set_capacity();
@@ -269,21 +269,21 @@ class World {
       // The dependency fails it, or says nothing until its caller gives up.
       const bool fails = health_ == Health::fails_fast;
       call.end = fails ? Outcome::failure : Outcome::timeout;
-      const Nanos hang = scenario_.timeout_ms > 0 ? nanos(scenario_.timeout_ms / 1e3) : hang_timeout;
-      breaking_off_.emplace_back(now_ + (fails ? fail_fast_after : hang), id);
+      const Nanos hang = scenario_.timeout_ms > 0 ? nanos(scenario_.timeout_ms / 1e3) : kHangTimeout;
+      breaking_off_.emplace_back(now_ + (fails ? kFailFastAfter : hang), id);
     }
     return true;
   }
 
-  Nanos next_return() const { return returning_.empty() ? never : returning_.front().first; }
-  Nanos broken_off() const { return breaking_off_.empty() ? never : breaking_off_.front().first; }
+  Nanos next_return() const { return returning_.empty() ? kNever : returning_.front().first; }
+  Nanos broken_off() const { return breaking_off_.empty() ? kNever : breaking_off_.front().first; }
   Nanos next_timeout() {
     while (!timeouts_.empty()) {
       const Timeout& t = timeouts_.front();
       if (calls_[t.call].generation == t.generation && calls_[t.call].has_client) return t.at;
       timeouts_.pop_front();
     }
-    return never;
+    return kNever;
   }
   void time_out() {
     const std::uint32_t id = timeouts_.front().call;
@@ -326,7 +326,7 @@ class World {
         t.settled += i.settled();
       }
     run.ticks.push_back(t);
-    const auto each = static_cast<std::size_t>(std::lround(Run::long_tick / Run::tick));
+    const auto each = static_cast<std::size_t>(std::lround(Run::kLongTick / Run::kTick));
     if ((run.ticks.size() - 1) % each != 0) return;
     std::vector<std::uint64_t> good;
     std::vector<bool> runs;
@@ -348,7 +348,7 @@ class World {
   std::vector<double> up_to_;  // shares of the demand, summed
 
   Nanos now_ = 0;
-  Nanos next_arrival_ = never, next_phase_ = never;
+  Nanos next_arrival_ = kNever, next_phase_ = kNever;
   double mean_gap_ = 0;
   std::size_t phase_ = 0, deployment_ = 0;
   std::uint32_t capacity_ = 0;
@@ -385,10 +385,10 @@ bool within(const Tick& t, double low, double high) {
 }  // namespace
 
 std::size_t Run::index(double at) const {
-  return std::min(ticks.size() - 1, static_cast<std::size_t>(std::lround(at / tick)));
+  return std::min(ticks.size() - 1, static_cast<std::size_t>(std::lround(at / kTick)));
 }
 
-double Run::length() const { return static_cast<double>(ticks.size() - 1) * tick; }
+double Run::length() const { return static_cast<double>(ticks.size() - 1) * kTick; }
 
 double Run::in_band(double from, double to, double low, double high) const {
   const std::size_t a = index(from), b = index(to);
@@ -409,7 +409,7 @@ double Run::round_trip(double from, double to) const {
 
 double Run::first_in_band(double from, double to) const {
   for (std::size_t i = index(from) + 1; i < index(to); ++i)
-    if (within(ticks[i], 0.8, 1.5)) return static_cast<double>(i) * tick - from;
+    if (within(ticks[i], 0.8, 1.5)) return static_cast<double>(i) * kTick - from;
   return std::numeric_limits<double>::infinity();
 }
 
@@ -436,14 +436,14 @@ double Run::mean_limit(double from, double to) const {
 double Run::highest_minute(double from, double to) const {
   constexpr double minute = 60;
   double most = 0;
-  for (double t = from; t + minute <= to; t += long_tick) most = std::max(most, mean_limit(t, t + minute));
+  for (double t = from; t + minute <= to; t += kLongTick) most = std::max(most, mean_limit(t, t + minute));
   return most;
 }
 
 double Run::least_share(double from, double to) const {
   constexpr std::size_t minute = 6;  // in long ticks
   double least = 1e9;
-  const auto a = static_cast<std::size_t>(from / long_tick), b = static_cast<std::size_t>(to / long_tick);
+  const auto a = static_cast<std::size_t>(from / kLongTick), b = static_cast<std::size_t>(to / kLongTick);
   for (std::size_t t = a; t + minute <= b && t + minute < good_of.size(); ++t) {
     double sum = 0, instances = 0, demand = 0;
     // Only those that run throughout the minute.

@@ -35,10 +35,10 @@ struct Tick {
 };
 
 struct Run {
-  static constexpr double tick = 0.1, long_tick = 10;
+  static constexpr double kTick = 0.1, kLongTick = 10;
   std::vector<Tick> ticks;
-  std::vector<std::vector<std::uint64_t>> good_of;  // successes so far of each instance, every long_tick
-  std::vector<std::vector<bool>> running;           // which instances ran then, every long_tick
+  std::vector<std::vector<std::uint64_t>> good_of;  // successes so far of each instance, every kLongTick
+  std::vector<std::vector<bool>> running;           // which instances ran then, every kLongTick
   std::vector<double> share_of;                     // of the demand, of each instance
   std::string last_change;
   std::uint64_t calls = 0, rejected = 0, timed_out = 0;

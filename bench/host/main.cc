@@ -137,7 +137,7 @@ std::vector<Mechanism> mechanisms(const std::shared_ptr<shm::Region>& region) {
          return [=](long n) {
            for (long i = 0; i < n; ++i) {
              const std::uint32_t unit = table->take();
-             if (unit == shm::Table::none || !table->give_back(unit)) std::abort();
+             if (unit == shm::Table::kNone || !table->give_back(unit)) std::abort();
            }
          };
        },
