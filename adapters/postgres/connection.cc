@@ -282,7 +282,16 @@ std::optional<Error> reject_nul(std::string_view text, const std::string& what) 
 
 }  // namespace
 
+// Libpq would say that another command is in progress, which tells the caller of this one nothing.
+std::optional<Error> Connection::State::unusable() const {
+  if (!broken || PQstatus(connection) == CONNECTION_BAD) return std::nullopt;
+  return connection_error(
+      "an earlier query on this connection ended before the server had answered it; release the connection "
+      "and acquire another");
+}
+
 std::optional<Error> Connection::State::send(const Query& query) {
+  if (auto error = unusable()) return error;
   if (auto error = reject_nul(query.text, "the statement")) return error;
   for (std::size_t i = 0; i < query.values.size(); ++i)
     if (auto error = reject_nul(query.values[i].text(), "value $" + std::to_string(i + 1))) return error;
@@ -300,6 +309,7 @@ std::optional<Error> Connection::State::send(const Query& query) {
 }
 
 std::optional<Error> Connection::State::send_prepare(const std::string& name, const std::string& sql) {
+  if (auto error = unusable()) return error;
   if (auto error = reject_nul(sql, "the statement")) return error;
   used = true;
   if (PQsendPrepare(connection, name.c_str(), sql.c_str(), 0, nullptr) != 1 || PQflush(connection) < 0)
@@ -308,6 +318,7 @@ std::optional<Error> Connection::State::send_prepare(const std::string& name, co
 }
 
 std::optional<Error> Connection::State::send_simple(const std::string& sql) {
+  if (auto error = unusable()) return error;
   if (auto error = reject_nul(sql, "the statement")) return error;
   used = true;
   if (PQsendQuery(connection, sql.c_str()) != 1 || PQflush(connection) < 0) return broke("cannot send");

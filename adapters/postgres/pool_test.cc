@@ -106,6 +106,12 @@ TEST(PostgresConnection, WithoutAThreadToCancelADeadlineStillEndsTheQuery) {
     EXPECT_GT(NoThreads::failed(), 1) << "it is tried again";
   }
   EXPECT_FALSE(c.good());
+  const Connection::Result later[] = {c.query("select 1"), c.prepared("select 1", {}), c.run("select 1")};
+  for (const auto& next : later) {
+    ASSERT_FALSE(next);
+    EXPECT_EQ(next.error().kind, Error::Kind::connection);
+    EXPECT_THAT(next.error().message(), HasSubstr("release the connection"));
+  }
 }
 
 // What cancels a query needs a connection of its own.

@@ -36,6 +36,7 @@ struct Connection::State {
   void look_at_prepared(const std::string& sql, const Connection::Result& result) {
     if (!result && result.error().is("26000")) names.erase(sql);
   }
+  std::optional<Error> unusable() const;  // why nothing can be sent, if an earlier call broke the connection
   // Sends without waiting for the answer; an Error if not even that works.
   std::optional<Error> send(const Query& query);
   std::optional<Error> send_prepare(const std::string& name, const std::string& sql);
