@@ -95,14 +95,26 @@ class Parser {
   int depth_;
 };
 
-// "500ms", "30s", "1m", "30"
+// "500ms", "30s", "30", "1m 30s" and "1d", as nginx reads them
 std::optional<std::chrono::nanoseconds> time_of(std::string_view text) {
-  double n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc{}) return std::nullopt;
-  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  const double seconds = unit == "ms" ? n / 1000 : unit == "m" ? n * 60 : unit == "h" ? n * 3600 : n;
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+  std::int64_t ms = 0;
+  do {
+    std::int64_t n = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc{}) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    const bool is_ms = text.starts_with("ms");
+    const char unit = is_ms || text.empty() ? 's' : text[0];
+    const std::int64_t seconds = unit == 'm'   ? 60
+                                 : unit == 'h' ? 3600
+                                 : unit == 'd' ? 86'400
+                                 : unit == 'w' ? 7 * 86'400
+                                               : 1;
+    ms += n * (is_ms ? 1 : 1000 * seconds);
+    const std::size_t next = text.find_first_of("0123456789");
+    text.remove_prefix(std::min(next, text.size()));
+  } while (!text.empty());
+  return std::chrono::milliseconds(ms);
 }
 
 class Check {
@@ -140,7 +152,11 @@ class Check {
     const Directive* passes = nullptr;
     for (const Directive& d : block.block) {
       if (d.words.size() < 2) continue;
-      if (d.words[0] == "bulkhead") scope.bulkhead = d.words[1] == "off" ? "" : d.words[1];
+      if (d.words[0] == "bulkhead") {
+        scope.bulkhead = d.words[1] == "off" ? "" : d.words[1];
+        if (!scope.bulkhead.empty() && !options_of(scope.bulkhead))
+          complain(d, "there is no bulkhead \"" + scope.bulkhead + "\" in the file of bulkhead_config");
+      }
       if (d.words[0] == "limit_conn") scope.limit_conn = fmt::format("{}:{}", d.file, d.line);
       if (const auto time = time_of(d.words[1])) {
         if (d.words[0] == "proxy_read_timeout") scope.proxy_read_timeout = *time;
@@ -159,13 +175,9 @@ class Check {
   }
 
   void location(const Directive& passes, const Scope& scope, const std::string& upstream) {
-    const Config& config = loaded_.config;
-    const BulkheadConfig* const found = config.find(scope.bulkhead);
-    const TenantsConfig* const tenants = config.find_tenants(scope.bulkhead);
-    if (!found && !tenants)
-      return complain(passes,
-                      "there is no bulkhead \"" + scope.bulkhead + "\" in the file of bulkhead_config");
-    const BulkheadOptions& o = found ? found->options : tenants->each.options;
+    const BulkheadOptions* const found = options_of(scope.bulkhead);
+    if (!found) return;
+    const BulkheadOptions& o = *found;
     if (!scope.limit_conn.empty())
       warn(passes,
            "limit_conn at " + scope.limit_conn + " rejects requests before \"" + scope.bulkhead +
@@ -185,6 +197,12 @@ class Check {
                        "closed for each request",
                        upstream, kept->second, scope.bulkhead, o.max_concurrent),
            "write keepalive of at least max_concurrent into the upstream");
+  }
+
+  const BulkheadOptions* options_of(const std::string& name) const {
+    if (const BulkheadConfig* const one = loaded_.config.find(name)) return &one->options;
+    const TenantsConfig* const tenants = loaded_.config.find_tenants(name);
+    return tenants ? &tenants->each.options : nullptr;
   }
 
   void complain(const Directive& at, std::string message) {
@@ -210,8 +228,13 @@ class Check {
 }  // namespace
 
 bool is_nginx_conf(std::string_view text) {
-  return text.find("http {") != text.npos || text.find("http{") != text.npos ||
-         text.find("bulkhead_config ") != text.npos;
+  if (text.find("bulkhead_config ") != text.npos) return true;
+  constexpr std::string_view http = "http";
+  for (std::size_t at = text.find(http); at != text.npos; at = text.find(http, at + 1)) {
+    const std::size_t next = text.find_first_not_of(" \t\r\n", at + http.size());
+    if (next != text.npos && text[next] == '{') return true;
+  }
+  return false;
 }
 
 yaml::Loaded check_nginx_conf(const std::string& path) {

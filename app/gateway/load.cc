@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <charconv>
+#include <filesystem>
 #include <set>
 
 #include "app/gateway/gateway.h"
@@ -25,7 +27,23 @@ bool is_address(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (!is_word(text) || colon == std::string_view::npos || colon == 0) return false;
   const std::string_view port = text.substr(colon + 1);
-  return !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string_view::npos;
+  std::uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  return error == std::errc{} && end == port.data() + port.size() && number > 0;
+}
+
+// nginx would look for a relative path in the directory of its own files, which is gone when it ends.
+void make_absolute(std::string& path) {
+  if (!path.empty() && !path.starts_with("syslog:")) path = std::filesystem::absolute(path).string();
+}
+
+void make_absolute(Gateway& g) {
+  for (Listener& l : g.listeners) {
+    if (!l.tls) continue;
+    make_absolute(l.tls->certificate);
+    make_absolute(l.tls->private_key);
+  }
+  for (std::string* const path : {&g.access_log, &g.nginx, &g.module}) make_absolute(*path);
 }
 
 class Checks {
@@ -41,8 +59,11 @@ class Checks {
               b.options.budgets.end())
         complain("bulkheads." + b.options.name + ".scope", "nginx cannot use a limit of a fleet",
                  "write scope: host");
+    std::set<std::string> addresses;
     for (const Listener& l : g_.listeners) {
       const std::string path = "gateway.listeners." + l.name;
+      if (!addresses.insert(l.address).second)
+        complain(path + ".address", "another listener has it", "remove one of them");
       if (!is_address(l.address))
         complain(path + ".address", "\"" + l.address + "\" is not an address and a port",
                  "write 0.0.0.0:8080");
@@ -182,6 +203,7 @@ Loaded with_gateway(yaml::Loaded file, const std::string& path) {
   bool found = false;
   yaml::Loaded part = yaml::parse_part(loaded.file.text, path, "gateway", settings(), &gateway, found);
   if (!found) return loaded;
+  make_absolute(gateway);
   if (part.ok() && loaded.file.ok()) Checks(loaded.file.config, gateway, part).run();
   for (ConfigProblem& problem : part.problems) {
     problem.file = path;

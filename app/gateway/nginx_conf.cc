@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,6 +25,9 @@ std::string ms(std::chrono::nanoseconds span) {
 }
 
 std::string head(const Gateway& g, const NginxOptions& o) {
+  // nginx's tables of hosts and of the maps must have room for the longest word.
+  std::size_t longest = 64;
+  for (const Route& r : g.routes) longest = std::max({longest, r.host.size(), r.header.size()});
   std::string temps;
   for (const char* const kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
     temps += fmt::format("  {0}_temp_path {1}/{0};\n", kind, o.directory);
@@ -40,13 +46,15 @@ http {{
   bulkhead_board {directory}/board;
   server_tokens off;
   client_max_body_size {max_body};
+  server_names_hash_bucket_size {bucket};
+  map_hash_bucket_size {bucket};
 )",
                      fmt::arg("file", o.file), fmt::arg("copy", o.copy.empty() ? o.file : o.copy),
                      fmt::arg("user", o.user.empty() ? "" : "user " + o.user + ";\n"),
                      fmt::arg("descriptors", o.descriptors), fmt::arg("workers", g.workers),
                      fmt::arg("module", o.module), fmt::arg("connections", o.connections),
                      fmt::arg("directory", o.directory), fmt::arg("temps", temps),
-                     fmt::arg("max_body", g.max_body));
+                     fmt::arg("max_body", g.max_body), fmt::arg("bucket", std::bit_ceil(longest + 64)));
 }
 
 // Trusted peers, and the hints in their headers.
@@ -174,46 +182,64 @@ std::string listen(const Gateway& g, const Certificate& certificate, bool any_ho
   return text;
 }
 
-// Routes of one host and one path. Which of them a request takes is a chain of maps by its method and one header each, from
-// the strictest route to the one for all; it gets there through an error_page, which keeps method and body.
+// One prefix of the paths of a host, and the routes that a request there may take: the first that fits it. Which one that is
+// says a chain of maps by its method and one header each; it gets there through an error_page, which keeps method and body.
 struct Place {
   std::string path;
   std::vector<std::size_t> routes;
 };
 
+bool fits_all(const Route& r) { return r.methods.empty() && r.header.empty(); }
+
+// Routes of the host before those of any host, long paths before short ones, then those with a header, then those with
+// methods; of equals the first given. The first that fits every request is the last.
+std::vector<std::size_t> choices(const Gateway& g, const std::string& host, const std::string& path) {
+  std::vector<std::size_t> routes;
+  for (std::size_t i = 0; i < g.routes.size(); ++i) {
+    const Route& r = g.routes[i];
+    if ((r.host.empty() || r.host == host) && path.starts_with(r.path)) routes.push_back(i);
+  }
+  std::ranges::sort(routes, {}, [&g](std::size_t i) {
+    const Route& r = g.routes[i];
+    return std::tuple(r.host.empty(), -static_cast<std::ptrdiff_t>(r.path.size()), r.header.empty(),
+                      r.methods.empty(), i);
+  });
+  const auto last = std::ranges::find_if(routes, [&g](std::size_t i) { return fits_all(g.routes[i]); });
+  if (last != routes.end()) routes.erase(last + 1, routes.end());
+  return routes;
+}
+
 std::vector<Place> places_of(const Gateway& g, const std::string& host) {
   std::vector<Place> places;
-  for (std::size_t i = 0; i < g.routes.size(); ++i) {
-    if (g.routes[i].host != host) continue;
-    auto at = std::ranges::find(places, g.routes[i].path, &Place::path);
-    if (at == places.end()) at = places.insert(at, Place{.path = g.routes[i].path, .routes = {}});
-    at->routes.push_back(i);
+  for (const Route& r : g.routes) {
+    if ((!r.host.empty() && r.host != host) ||
+        std::ranges::find(places, r.path, &Place::path) != places.end())
+      continue;
+    Place place{.path = r.path, .routes = choices(g, host, r.path)};
+    // Otherwise a shorter path says it all.
+    if (std::ranges::any_of(place.routes, [&](std::size_t i) { return g.routes[i].path == r.path; }))
+      places.push_back(std::move(place));
   }
-  // The strictest first; of equals the first given.
-  const auto rank = [&g](std::size_t i) {
-    return std::pair((g.routes[i].header.empty() ? 2 : 0) + (g.routes[i].methods.empty() ? 1 : 0), i);
-  };
-  for (Place& p : places) std::ranges::sort(p.routes, {}, rank);
   return places;
 }
 
 bool is_plain(const Gateway& g, const Place& p) {
   const Route& r = g.routes[p.routes.front()];
-  return p.routes.size() == 1 && r.methods.empty() && r.header.empty();
+  return fits_all(r) && r.path == p.path;
 }
 
-// The map of one route: its own location if the request fits, else what the next map says.
-std::string choice(const Gateway& g, const Place& p, std::size_t at) {
+// The map of one route: its own location if the request fits, else what the next map says. `chain` makes their names unique.
+std::string choice(const Gateway& g, const Place& p, const std::string& chain, std::size_t at) {
   const std::size_t index = p.routes[at];
   const Route& r = g.routes[index];
   const auto [header, value] = header_of(r);
   const std::string next =
-      at + 1 < p.routes.size() ? fmt::format("$bulkhead_route_{}", p.routes[at + 1]) : "@none";
-  if (r.methods.empty() && header.empty())
-    return fmt::format("  map $host $bulkhead_route_{} {{\n    default @route_{};\n  }}\n", index, index);
-  std::string text = fmt::format("  map \"={}={}\" $bulkhead_route_{} {{\n    default {};\n",
-                                 r.methods.empty() ? "" : "$request_method",
-                                 header.empty() ? "" : variable_of(header), index, next);
+      at + 1 < p.routes.size() ? fmt::format("${}_{}", chain, p.routes[at + 1]) : "@none";
+  if (fits_all(r))
+    return fmt::format("  map $host ${}_{} {{\n    default @route_{};\n  }}\n", chain, index, index);
+  std::string text =
+      fmt::format("  map \"={}={}\" ${}_{} {{\n    default {};\n", r.methods.empty() ? "" : "$request_method",
+                  header.empty() ? "" : variable_of(header), chain, index, next);
   const std::vector<std::string> any{""};
   for (const std::string& method : r.methods.empty() ? any : r.methods)
     text += header.empty() || !value.empty()
@@ -231,26 +257,27 @@ std::string nginx_conf(const Gateway& g, const Config& config, const NginxOption
   for (const Listener& l : g.listeners) certificates.insert(certificate_of(l));
   std::set<std::string> hosts{""};  // any host first
   for (const Route& r : g.routes) hosts.insert(r.host);
+  std::size_t chains = 0;
   for (const std::string& host : hosts) {
     const std::vector<Place> places = places_of(g, host);
     std::string maps, server;
     if (!host.empty()) server += fmt::format("    server_name {};\n", host);
-    bool chosen = false;
+    std::set<std::size_t> chosen;  // routes with a location of their own
     for (const Place& p : places) {
       if (is_plain(g, p)) {
         server += location(g, config, p.routes.front(), p.path);
         continue;
       }
-      chosen = true;
+      const std::string chain = fmt::format("bulkhead_route_{}", chains++);
       for (std::size_t i = p.routes.size(); i-- > 0;) {
-        maps += choice(g, p, i);
-        server += location(g, config, p.routes[i], fmt::format("@route_{}", p.routes[i]));
+        maps += choice(g, p, chain, i);
+        if (chosen.insert(p.routes[i]).second)
+          server += location(g, config, p.routes[i], fmt::format("@route_{}", p.routes[i]));
       }
-      server += fmt::format(
-          "    location {} {{\n      error_page 418 = $bulkhead_route_{};\n      return 418;\n    }}\n",
-          p.path, p.routes.front());
+      server += fmt::format("    location {} {{\n      error_page 418 = ${}_{};\n      return 418;\n    }}\n",
+                            p.path, chain, p.routes.front());
     }
-    if (chosen) server += "    location @none {\n      return 404;\n    }\n";
+    if (!chosen.empty()) server += "    location @none {\n      return 404;\n    }\n";
     if (std::ranges::find(places, "/", &Place::path) == places.end())
       server += "    location / {\n      return 404;\n    }\n";
     if (!maps.empty()) text += "\n" + maps;

@@ -58,9 +58,9 @@ constexpr Section kUpstream{.name = "upstream", .says = "A service.", .rows = kU
 
 constexpr SettingRow kRouteRows[] = {
     {.name = "host", .kind = Kind::text, .access = AT(Route, host),
-     .says = "The Host of the requests; empty: any.", .example = "shop.example"},
+     .says = "The Host of the requests; empty: any. Routes of a request's host come before those of any host.", .example = "shop.example"},
     {.name = "path", .kind = Kind::text, .access = AT(Route, path),
-     .says = "The prefix of their path; the longest matching prefix applies.", .example = "/reports"},
+     .says = "The prefix of their path; of the routes that fit a request, the one with the longest applies.", .example = "/reports"},
     {.name = "methods", .kind = Kind::texts, .access = AT(Route, methods),
      .says = "The methods of the requests; empty: any. Among routes of one host and path, those with a method or a header come first.",
      .example = "[POST, PUT]"},

@@ -478,8 +478,35 @@ class GatewayTest(unittest.TestCase):
                 self.assertEqual(took(X_Beta="2"), (200, "api"))
                 self.assertEqual(took(X_Trace="any"), (200, "traced"))
                 self.assertEqual(took("POST", X_Trace="any"), (200, "other"))
-                self.assertEqual(took(path="/only")[0], 404)
-                self.assertEqual(took("DELETE", path="/only")[0], 200)
+                self.assertEqual(took(path="/only"), (200, "api"))  # the longest path that fits the whole request
+                self.assertEqual(took("POST", path="/only"), (200, "other"))
+                self.assertEqual(took("DELETE", path="/only"), (200, ""))
+
+    def test_RoutesOfAHostComeFirstAndThoseOfAnyHostAfterThem(self):
+        long = "a-name-that-is-as-long-as-those-that-clusters-give-to-a-service.namespace.svc.cluster.example"
+        routes = f"""shop: {{path: /shop, host: shop.example, bulkhead: shop, upstream: service}}
+    writes: {{path: /writes, host: shop.example, methods: [POST], bulkhead: shop, upstream: service}}
+    all-of-admin: {{path: /, host: admin.example, bulkhead: admin, upstream: service}}
+    long: {{path: /, host: {long}, header: "X-Key: {'k' * 100}", bulkhead: admin, upstream: service}}"""
+        with Upstream() as up:
+            gw = Gateway(up, routes=routes)
+            gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace(
+                "bulkheads:\n", "bulkheads:\n  shop: {max_concurrent: 3}\n  admin: {max_concurrent: 3}\n"))
+            with gw:
+                def took(host, path, method="GET", **headers):
+                    self.assertIn(gw.get(path, method=method, headers={"Host": host, **headers}).status, (200, 204))
+                    line = wait_until(lambda: gw.read("access.jsonl").endswith("\n") and gw.read("access.jsonl").splitlines()[-1], "a line")
+                    open(gw.path + "/access.jsonl", "w").close()
+                    return json.loads(line)["bulkhead"]
+                self.assertEqual(took("shop.example", "/shop/1"), "shop")
+                self.assertEqual(took("shop.example", "/writes", "POST"), "shop")
+                self.assertEqual(took("shop.example", "/writes"), "api")
+                self.assertEqual(took("shop.example", "/status/200"), "api")
+                self.assertEqual(took("shop.example", "/status/204"), "")  # the route of health checks
+                self.assertEqual(took("admin.example", "/status/204"), "admin")  # all of it
+                self.assertEqual(took("other.example", "/shop/1"), "api")
+                self.assertEqual(took(long, "/x"), "api")
+                self.assertEqual(took(long, "/x", **{"X-Key": "k" * 100}), "admin")
 
     def test_CheckFindsWhatDoesNotFitTogether(self):
         def check(path):
@@ -509,7 +536,7 @@ http {
     bulkhead "api";
     location / { proxy_pass http://service; }
     include extra.conf;
-    location ~ ^/x{1,3}$ { bulkhead off; proxy_pass http://service; }
+    location ~ "^/x{1,3}$" { bulkhead off; proxy_pass http://service; }
   }
   include sites/*.conf;
 }
@@ -522,7 +549,18 @@ http {
             self.assertIn("one.conf:1:1: grpc_pass: warning: grpc_read_timeout is shorter", said)
             self.assertIn("last.conf:1:1: grpc_pass: warning: upstream service keeps", said)
             self.assertNotIn("last.conf:1:1: grpc_pass: warning: grpc_read_timeout", said)
-            gw.write("nginx.conf", gw.read("nginx.conf").replace('"api"', "nothing"))
+            with open(gw.path + "/nginx.conf") as f:
+                conf = f.read()
+            gw.write("nginx.conf", conf.replace("timeout 30s", "timeout '1m 31s'").replace("http {", "http\n{"))
+            code, said = check(gw.path + "/nginx.conf")
+            self.assertEqual(code, 0, said)
+            self.assertNotIn("proxy_read_timeout is shorter", said)
+            # Also where nothing is passed on.
+            gw.write("nginx.conf", conf.replace("bulkhead off; proxy_pass http://service;", "bulkhead missing; root /srv;"))
+            code, said = check(gw.path + "/nginx.conf")
+            self.assertEqual(code, 3, said)
+            self.assertIn('nginx.conf:10:1: bulkhead: there is no bulkhead "missing"', said)
+            gw.write("nginx.conf", conf.replace('"api"', "nothing"))
             code, said = check(gw.path + "/nginx.conf")
             self.assertEqual(code, 3, said)
             self.assertIn('there is no bulkhead "nothing"', said)
@@ -564,6 +602,17 @@ http {
                 self.assertIn(text, result.stderr)
                 self.assertTrue(re.search(r"bulkhead\.yaml:\d+:\d+: gateway\.routes\.a", result.stderr), result.stderr)
             gw.rewrite(routes="")
+            for more, text in [(f"other: {{address: 127.0.0.1:{gw.port}}}", "gateway.listeners.http.address: another listener has it"),
+                               ("other: {address: 127.0.0.1:70000}", '"127.0.0.1:70000" is not an address and a port')]:
+                gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace("listeners: {", "listeners: {%s, " % more))
+                self.assertIn(text, show().stderr)
+                gw.rewrite()
+            # nginx has files of its own beside its configuration, which are gone when it ends.
+            gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace(gw.path + "/access.jsonl", "access.jsonl").replace(
+                "listeners: {", "listeners: {tls: {address: 127.0.0.1:1, tls: {certificate: own.crt, private_key: own.key}}, "))
+            for line in ("access_log %s/access.jsonl", "ssl_certificate %s/own.crt;", "ssl_certificate_key %s/own.key;"):
+                self.assertIn(line % os.getcwd(), show().stdout)
+            gw.rewrite()
             gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace("bulkheads:\n", "fleet: {store: 'redis://127.0.0.1:1'}\n"
                                                                        "bulkheads:\n  far: {max_concurrent: 4, scope: fleet}\n"))
             self.assertRegex(show().stderr, r"bulkhead\.yaml:\d+:\d+: bulkheads\.far\.scope: nginx cannot use a limit of a fleet")

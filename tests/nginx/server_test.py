@@ -33,6 +33,25 @@ class Server(unittest.TestCase):
                     ngx.wait_for("api", in_flight=0, admitted=n + 1)
                 self.assertEqual(ngx.get("/included").body, b"ok\nok\n")
 
+    def test_AuthRequestComesBeforeThePlace(self):
+        locations = """
+          location / { bulkhead api; auth_request /auth; proxy_pass http://service/status/200?; }
+          location = /auth { internal; bulkhead other; proxy_pass http://service$request_uri; }
+        """
+        with Upstream() as up, Nginx(FILE % 1, locations, up) as ngx:
+            self.assertEqual(ngx.get("/status/403").status, 403)  # denied: neither counted nor queued
+            all = [ngx.begin("/hold") for _ in range(3)]
+            up.wait_running(3)
+            self.assertEqual([ngx.state(name)["requests"] for name in ("api", "other")], [0, 0])
+            left = [ngx.send("/hold") for _ in range(2)]
+            up.wait_running(5)
+            for s in left:
+                s.close()
+            up.release(5)
+            self.assertEqual([one.result().status for one in all], [200] * 3)
+            ngx.wait_for("api", in_flight=0, waiting_calls=0, admitted=3)
+            self.assertEqual(ngx.state("other")["requests"], 0)
+
     def test_AnErrorPageIsSentForARejection(self):
         locations = """
           error_page 503 = @sorry;
