@@ -84,15 +84,14 @@ local function share_of(table, own)
       end
     end
     if #still == #left then
-      local by = math.floor(now / ttl) % 1048576 * 2654435769
-      local function turn(e) return (e.tie + by) % 4294967296 end
       local over, ahead = units, 0
       for _, e in ipairs(left) do
         over = over - math.floor(units * e.weight / weights)
-        if turn(e) < turn(own) then ahead = ahead + 1 end
+        if e.tie < own.tie then ahead = ahead + 1 end
       end
+      local begin = math.floor(now / ttl) % #left * over % #left
       local share = math.floor(units * own.weight / weights)
-      if ahead < over then share = share + 1 end
+      if (ahead - begin) % #left < over then share = share + 1 end
       return share
     end
     left = still

@@ -244,7 +244,7 @@ TEST(Pooling, TheLossOfBlockLeasesIsThatOfTheTable) {
   struct Row {
     std::uint32_t limit;
     double load;
-    double no_wait, wait;  // percent rejected, measured for docs/design/fleet.md
+    double no_wait, wait;  // percent rejected, of the prototype
   };
   constexpr Row rows[] = {{50, 0.6, 42.7, 8.6},   {50, 0.9, 46.5, 16.0}, {200, 0.6, 13.3, 0.04},
                           {200, 0.9, 24.3, 1.15}, {1000, 0.6, 1.0, 0},   {1000, 0.9, 9.5, 0}};
@@ -267,8 +267,12 @@ TEST(Pooling, TheLossOfBlockLeasesIsThatOfTheTable) {
                 requests[0], loss[1], requests[1]);
     EXPECT_LE(requests[0], 2000 + 40) << row.limit << " at " << row.load;
     EXPECT_LE(requests[1], 2000 + 40) << row.limit << " at " << row.load;
-    EXPECT_NEAR(loss[0], row.no_wait, 0.3 + 0.2 * row.no_wait) << row.limit << " at " << row.load;
-    EXPECT_NEAR(loss[1], row.wait, 0.3 + 0.2 * row.wait) << row.limit << " at " << row.load;
+    for (const int waits : {0, 1}) {
+      const double measured = waits ? row.wait : row.no_wait;
+      EXPECT_LE(loss[waits], 0.3 + 1.2 * measured) << row.limit << " at " << row.load;
+      // Less is welcome, but the units of 40 members cannot lose next to nothing.
+      EXPECT_GE(loss[waits], 0.7 * measured - 0.3) << row.limit << " at " << row.load;
+    }
   }
 }
 

@@ -4,15 +4,6 @@
 #include <vector>
 
 namespace bulkhead::shared {
-namespace {
-
-// The order in which left over units are handed out turns with the time slot.
-std::uint64_t turn(const MemberState& m, std::int64_t slot) {
-  const auto by = static_cast<std::uint64_t>(slot) % (std::uint64_t{1} << 20) * 2654435769u;
-  return (m.tie + by) % (std::uint64_t{1} << 32);
-}
-
-}  // namespace
 
 std::uint32_t share_of(const MemberState& own, const LimitState& state, std::int64_t slot) {
   std::uint64_t needs = 0, slacks = 0;
@@ -42,12 +33,17 @@ std::uint32_t share_of(const MemberState& own, const LimitState& state, std::int
       return true;
     });
     if (left.size() != before) continue;
+    // What is left over goes to members that follow each other in the order of their ties. The next time slot continues where
+    // this one ends, so that each gets its turn, whatever the ties are.
     std::uint64_t over = units, ahead = 0;
     for (const MemberState* m : left) {
       over -= units * m->weight / weights;
-      if (turn(*m, slot) < turn(own, slot)) ++ahead;
+      if (m->tie < own.tie) ++ahead;
     }
-    return static_cast<std::uint32_t>(units * own.weight / weights) + (ahead < over ? 1 : 0);
+    const std::uint64_t count = left.size();
+    const std::uint64_t begin = static_cast<std::uint64_t>(slot) % count * over % count;
+    return static_cast<std::uint32_t>(units * own.weight / weights) +
+           ((ahead + count - begin) % count < over ? 1 : 0);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
+#include <random>
 #include <vector>
 
 namespace bulkhead::shared {
@@ -43,17 +43,27 @@ TEST(Share, WeightsCount) {
   EXPECT_EQ(shares(table(12, {{.need = 20, .weight = 1}, {.need = 20, .weight = 3}})), (Shares{3, 9}));
 }
 
-TEST(Share, WithFewerUnitsThanMembersEachGetsItsTurn) {
+// The ties of members are random numbers. However these lie, the units go around: each member gets the same share of the time slots,
+// and none waits longer than one round.
+RC_GTEST_PROP(Share, UnitsThatCannotBeDividedGoAroundEvenly, ()) {
+  const auto n = *rc::gen::inRange<std::uint32_t>(2, 20);
+  const auto limit = *rc::gen::inRange<std::uint32_t>(1, n);
+  std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
   std::vector<MemberState> members;
-  for (std::uint32_t i = 0; i < 40; ++i) members.push_back({.need = 3, .tie = i * 107'374'182});
-  const LimitState s = table(10, members);
-  std::vector<int> turns(40);
-  for (std::int64_t slot = 0; slot < 40; ++slot) {
+  for (std::uint32_t i = 0; i < n; ++i)
+    members.push_back({.need = 3, .tie = static_cast<std::uint32_t>(random())});
+  const LimitState s = table(limit, members);
+  const auto first = *rc::gen::inRange<std::int64_t>(0, 400'000'000);
+  std::vector<std::uint32_t> turns(n), waits(n);
+  for (std::int64_t slot = first; slot < first + n; ++slot) {
     const Shares now = shares(s, slot);
-    for (std::size_t i = 0; i < 40; ++i) turns[i] += static_cast<int>(now[i]);
+    for (std::size_t i = 0; i < n; ++i) {
+      turns[i] += now[i];
+      waits[i] = now[i] > 0 ? 0 : waits[i] + 1;
+      RC_ASSERT(waits[i] <= (n + limit - 1) / limit);
+    }
   }
-  EXPECT_GE(*std::ranges::min_element(turns), 5);
-  EXPECT_LE(*std::ranges::max_element(turns), 15);
+  for (const std::uint32_t t : turns) RC_ASSERT(t == limit);
 }
 
 RC_GTEST_PROP(Share, IsNeverMoreThanTheLimitNorThanWhatIsAskedFor, ()) {
