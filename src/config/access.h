@@ -102,8 +102,8 @@ inline std::string& name_of(ResourceConfig& r) { return r.name; }
 inline std::string& name_of(TenantsConfig& t) { return t.each.options.name; }
 inline std::string& name_of(BudgetOptions& b) { return b.name; }
 template <class T>
-const std::string& name_of(const T& thing) {
-  return name_of(const_cast<T&>(thing));
+const std::string& name_of(const T& item) {
+  return name_of(const_cast<T&>(item));
 }
 
 // A map of names, stored as a vector in the order of the file. Adding an existing name resets its entry.

@@ -175,8 +175,8 @@ void LiveConfig::Core::drop_unfit(Overrides& next, const Config& next_base) {
   while (!next.empty()) {
     const std::vector<ConfigProblem> problems = new_problems(next_base, with(next_base, next));
     if (problems.empty()) return;
-    const std::string thing(config::thing_of(problems.front().path));
-    const auto concerns = [&](const auto& entry) { return config::thing_of(entry.first) == thing; };
+    const std::string path(config::entry_path(problems.front().path));
+    const auto concerns = [&](const auto& entry) { return config::entry_path(entry.first) == path; };
     // A problem of the whole is one of all of them.
     const bool named = std::any_of(next.begin(), next.end(), concerns);
     std::erase_if(next, [&](const auto& entry) {

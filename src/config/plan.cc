@@ -34,16 +34,16 @@ std::string_view part_of(std::string_view path) {
 }
 
 // Of "bulkheads.db.breaker.open_for": breaker.open_for.
-std::string_view setting_of(std::string_view path, std::string_view thing) {
-  return thing.empty() ? path : path.substr(thing.size() + 1);
+std::string_view setting_of(std::string_view path, std::string_view entry) {
+  return entry.empty() ? path : path.substr(entry.size() + 1);
 }
 
 Effect effect_of(const Config& running, const Setting& setting, std::string_view before) {
   if (!setting.live) return Effect::needs_restart;
-  const std::string_view thing = config::thing_of(setting.path);
-  const std::string_view name = setting_of(setting.path, thing);
-  if (thing.starts_with("bulkheads.") && config::fixed_in_group(name)) {
-    const BulkheadConfig* const b = running.find(thing.substr(thing.find('.') + 1));
+  const std::string_view entry = config::entry_path(setting.path);
+  const std::string_view name = setting_of(setting.path, entry);
+  if (entry.starts_with("bulkheads.") && config::fixed_in_group(name)) {
+    const BulkheadConfig* const b = running.find(entry.substr(entry.find('.') + 1));
     if (b && !b->group.empty()) return Effect::needs_restart;
   }
   return is_size(name) && is_smaller(setting.value, before) ? Effect::drains : Effect::live;
@@ -59,26 +59,28 @@ ConfigPlan plan(const Config& running, const Config& wanted) {
   ConfigPlan plan;
   const std::vector<Setting> old_list = settings(running), new_list = settings(wanted);
   config::Values old;
-  std::set<std::string_view> old_things, new_things;
+  std::set<std::string_view> old_entries, new_entries;
   for (const Setting& s : old_list) {
     old.emplace(s.path, s);
-    for (const std::string_view thing : {config::thing_of(s.path), part_of(s.path)}) old_things.insert(thing);
+    for (const std::string_view entry : {config::entry_path(s.path), part_of(s.path)})
+      old_entries.insert(entry);
   }
   for (const Setting& s : new_list)
-    for (const std::string_view thing : {config::thing_of(s.path), part_of(s.path)}) new_things.insert(thing);
-  old_things.insert("");
-  new_things.insert("");
+    for (const std::string_view entry : {config::entry_path(s.path), part_of(s.path)})
+      new_entries.insert(entry);
+  old_entries.insert("");
+  new_entries.insert("");
 
-  std::set<std::string_view> told;
+  std::set<std::string_view> reported;
   for (const Setting& s : new_list) {
-    const std::string_view thing = config::thing_of(s.path);
-    if (!old_things.contains(thing)) {
-      if (told.insert(thing).second)
-        plan.lines.push_back({What::added, Effect::live, std::string(thing), "", "", wanted.where(thing)});
+    const std::string_view entry = config::entry_path(s.path);
+    if (!old_entries.contains(entry)) {
+      if (reported.insert(entry).second)
+        plan.lines.push_back({What::added, Effect::live, std::string(entry), "", "", wanted.where(entry)});
       continue;
     }
-    if (const std::string_view part = part_of(s.path); !old_things.contains(part)) {
-      if (told.insert(part).second)
+    if (const std::string_view part = part_of(s.path); !old_entries.contains(part)) {
+      if (reported.insert(part).second)
         plan.lines.push_back({What::added, Effect::live, std::string(part), "", "", wanted.where(part)});
       continue;
     }
@@ -93,12 +95,12 @@ ConfigPlan plan(const Config& running, const Config& wanted) {
     }
   }
   for (const Setting& s : old_list) {
-    std::string_view thing = config::thing_of(s.path);
-    if (new_things.contains(thing)) thing = part_of(s.path);
-    if (new_things.contains(thing) || !told.insert(thing).second) continue;
-    const bool drains = !thing.starts_with("types.") && !thing.starts_with("resources.");
+    std::string_view entry = config::entry_path(s.path);
+    if (new_entries.contains(entry)) entry = part_of(s.path);
+    if (new_entries.contains(entry) || !reported.insert(entry).second) continue;
+    const bool drains = !entry.starts_with("types.") && !entry.starts_with("resources.");
     plan.lines.push_back(
-        {What::removed, drains ? Effect::drains : Effect::live, std::string(thing), "", "", Position{}});
+        {What::removed, drains ? Effect::drains : Effect::live, std::string(entry), "", "", Position{}});
   }
   return plan;
 }

@@ -75,8 +75,8 @@ TenantOptions tenant_options(const TenantsConfig& t) {
 }
 
 // Whether two entries are equal in every setting.
-bool same(const Values& a, const Values& b, const std::string& thing) {
-  const std::string prefix = thing + ".";
+bool same(const Values& a, const Values& b, const std::string& entry) {
+  const std::string prefix = entry + ".";
   auto i = a.lower_bound(prefix), j = b.lower_bound(prefix);
   for (;; ++i, ++j) {
     const bool more = i != a.end() && i->first.starts_with(prefix);
@@ -97,7 +97,7 @@ Values values_of(const Config& config) {
   return values;
 }
 
-std::string_view thing_of(std::string_view path) noexcept {
+std::string_view entry_path(std::string_view path) noexcept {
   const std::size_t dot = path.find('.');
   if (dot == path.npos) return "";
   const SettingRow* const row = find_row(root_section(), path.substr(0, dot));

@@ -13,16 +13,16 @@ namespace bulkhead::config {
 using Values = std::map<std::string, Setting, std::less<>>;
 Values values_of(const Config& config);
 
-// "bulkheads.db" of "bulkheads.db.max_queue"; "" if the path is not of one of many.
-std::string_view thing_of(std::string_view path) noexcept;
+// "bulkheads.db" of "bulkheads.db.max_queue"; "" if the path is not inside an entry of a map.
+std::string_view entry_path(std::string_view path) noexcept;
 
-// A setting that the table calls live, and yet is not: the gate of a member is the group's.
+// A setting that is live in the table, but not for a member of a group, whose gate belongs to the group.
 bool fixed_in_group(std::string_view setting) noexcept;
 
-// What can run in place of `running` when `wanted` is asked for: `wanted`, except settings that cannot change while a bulkhead exists.
+// The configuration that can replace `running` now: `wanted`, except settings that cannot change while a bulkhead exists.
 Config without_restart(const Config& running, Config wanted);
 
-// What makes a registry that is like `from` one that is like `to`.
+// The changes that turn a registry with the configuration `from` into one with `to`.
 RegistryChange changes(const Config& from, const Config& to);
 
 }  // namespace bulkhead::config
