@@ -5,6 +5,7 @@
 
 #include "base/futex.h"
 #include "base/sync_point.h"
+#include "base/tally.h"
 #include "bulkhead/gate.h"
 #include "bulkhead/scope.h"
 #include "gate/backing.h"
@@ -53,29 +54,17 @@ std::int64_t between(std::int64_t now, std::int64_t then) {
   return now < 0 && then > kForever + now ? kForever : then - now;
 }
 
-// A unique number of this thread, from 1.
-struct ThreadNumber {
-  std::uint32_t number, stripe;  // stripe: the number modulo `stripes`
-};
-ThreadNumber thread_number(std::uint32_t stripes) noexcept {
-  static constinit std::atomic<std::uint32_t> threads{0};
-  constinit static thread_local ThreadNumber mine{};
-  if (mine.number == 0) [[unlikely]] {
-    mine.number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
-    mine.stripe = mine.number % stripes;
-  }
-  return mine;
-}
-
 }  // namespace
 
 inline void GateCore::count_rejection(Reason reason) noexcept {
-  const auto [me, stripe] = thread_number(kStripes - 1);
+  static_assert(kStripes == base::kOwnStripes + 1);
+  const base::ThreadNumber me = base::this_thread();
   const auto r = static_cast<std::size_t>(reason);
-  Stripe& mine = rejections_[stripe];
+  Stripe& mine = rejections_[me.stripe];
   std::uint32_t owner = mine.owner.load(std::memory_order_relaxed);
-  if (owner == 0 && mine.owner.compare_exchange_strong(owner, me, std::memory_order_relaxed)) owner = me;
-  if (owner == me) [[likely]]
+  if (owner == 0 && mine.owner.compare_exchange_strong(owner, me.number, std::memory_order_relaxed))
+    owner = me.number;
+  if (owner == me.number) [[likely]]
     mine.by_reason[r].store(mine.by_reason[r].load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   else
     rejections_[kStripes - 1].by_reason[r].fetch_add(1, std::memory_order_relaxed);
