@@ -239,65 +239,67 @@ std::uint32_t held_of_budget(const BudgetHold* hold, std::string_view budget) no
 
 // ---- the stage between breaker and place ----
 
-// The call has its pass. What it asks is checked, and put into the order in which every call takes its budgets.
+// The call has its pass. Checks the costs that it names, and puts them into the order in which every call takes its
+// budgets.
 bool CallPath::reserve(Call& call, const AcquireOptions& options, RejectionSlot& why) noexcept {
-  const auto no = [&](const Rejection& rejection, std::string_view budget, std::uint32_t units,
-                      std::uint32_t most) {
-    Rejection& r = why.make(rejection);
+  const auto rejection = [&](Reason reason) {
+    return call.free() ? Rejection{.reason = reason} : gate_->reject(options.priority, reason);
+  };
+  // The earlier stages get back what they gave. A call in shadow mode keeps it, and runs.
+  const auto end = [&] {
+    if (call.free()) return false;
+    hold(call);
+    call.finish(Outcome::ignored);
+    return false;
+  };
+  // The rejection has the numbers of the budget, not those of the gate.
+  const auto reject_at = [&](std::string_view name, std::uint32_t units, std::uint32_t most) {
+    Rejection& r = why.make(rejection(Reason::budget_limit));
     r.in_flight = r.max_concurrent = r.waiting = r.max_queue = 0;
-    if (const Budget* const known = core().budgets.find(budget)) {
-      const auto s = known->gate->numbers(options.priority);
+    if (const Budget* const budget = core().budgets.find(name)) {
+      const auto s = budget->gate->numbers(options.priority);
       r.in_flight = s.in_flight;
-      r.max_concurrent = known->gate->limit();
+      r.max_concurrent = budget->gate->limit();
       r.waiting = s.waiting;
       r.max_queue = s.max_queue;
     }
-    r.budget = BudgetName(budget);
+    r.budget = BudgetName(name);
     r.asked = units;
     r.per_call_max = most;
-    if (call.free()) return false;
-    hold(call);
-    call.finish(Outcome::ignored);  // what the earlier stages gave goes back
-    return false;
+    return end();
   };
-  const auto word = [&](Reason reason) {
-    return call.free() ? Rejection{.reason = reason} : gate_->reject(options.priority, reason);
-  };
-  BudgetHold* const hold = BudgetHold::make(options);
-  if (!hold) {
-    why.make(word(Reason::queue_limit));
-    if (call.free()) return false;
-    this->hold(call);
-    call.finish(Outcome::ignored);
-    return false;
+  BudgetHold* const held = BudgetHold::make(options);
+  if (!held) {
+    why.make(rejection(Reason::queue_limit));
+    return end();
   }
   for (const Cost& cost : options.costs) {
     if (cost.units == 0) continue;
     Budget* const budget = core().budgets.find(cost.budget);
     const std::uint32_t most = budget ? budget->most_per_call() : 0;
-    BudgetHold::Item* const twice = budget ? hold->find(cost.budget) : nullptr;
+    BudgetHold::Item* const twice = budget ? held->find(cost.budget) : nullptr;
     const std::uint64_t units = std::uint64_t{cost.units} + (twice ? twice->units : 0);
     if (units > most) {
-      BudgetHold::destroy(hold);
-      return no(word(Reason::budget_limit), cost.budget,
-                static_cast<std::uint32_t>(std::min<std::uint64_t>(units, UINT32_MAX)), most);
+      BudgetHold::destroy(held);
+      return reject_at(cost.budget, static_cast<std::uint32_t>(std::min<std::uint64_t>(units, UINT32_MAX)),
+                       most);
     }
-    BudgetHold::Item& item = twice ? *twice : hold->items[hold->count++];
+    BudgetHold::Item& item = twice ? *twice : held->items[held->count++];
     item.budget = budget;
     item.units = static_cast<std::uint32_t>(units);
   }
-  if (hold->count == 0) {
-    BudgetHold::destroy(hold);
+  if (held->count == 0) {
+    BudgetHold::destroy(held);
     return true;
   }
   // By name, because another process may list the same budgets in another order, and they share units.
-  std::ranges::sort(hold->items.begin(), hold->items.begin() + hold->count, {},
+  std::ranges::sort(held->items.begin(), held->items.begin() + held->count, {},
                     [](const BudgetHold::Item& item) { return std::string_view(item.budget->name); });
-  auto& timeout = hold->asked.timeout;
+  auto& timeout = held->asked.timeout;
   if (timeout == gate_default) timeout = max_wait_.load(std::memory_order_relaxed);
   if (timeout > std::chrono::nanoseconds(0) && timeout != wait_forever)
-    hold->until = saturating_add(clock_.now(), timeout);
-  call.budgets_ = hold;
+    held->until = saturating_add(clock_.now(), timeout);
+  call.budgets_ = held;
   pin(call);  // it may hold units without a place
   return true;
 }
