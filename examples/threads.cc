@@ -8,8 +8,8 @@ using namespace std::chrono_literals;
 int main() {
   bulkhead::Gate db{{.name = "db", .max_concurrent = 2, .max_queue = 8}};
 
-  auto first = db.acquire();   // Result<Permit>: the slot returns when the permit is destroyed
-  auto second = db.acquire();  // both slots are taken now
+  auto first = db.acquire();   // Result<Permit>: the place is free again when the permit is destroyed
+  auto second = db.acquire();  // both places are taken now
   auto third = db.acquire({.timeout = 20ms});
   if (!third) std::puts(third.error().message().c_str());
 
