@@ -80,6 +80,7 @@ class World {
   };
   explicit World(Options options);
   ~World();
+  void cancel_all() { server_->Shutdown(std::chrono::system_clock::now()); }  // what runs and what waits
 
   std::string address(const std::string& host = "127.0.0.1") const {
     return host + ":" + std::to_string(port_);

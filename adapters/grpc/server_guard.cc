@@ -324,7 +324,13 @@ Result<Call> acquire(Rpc& rpc, const ::grpc::ServerContext& context) {
       break;
     }
   rpc.count_waiting(false);
-  return *std::move(place->call);
+  Result<Call> call = *std::move(place->call);
+  // Its client may have gone since the last question, and the next in line needs the place.
+  if (call && context.IsCancelled()) {
+    call->finish(Outcome::ignored);
+    return Result<Call>(unexpect, Rejection{.reason = Reason::cancelled, .name = rpc.bulkhead()->name()});
+  }
+  return call;
 }
 
 // Keeps a rejection on the blocked thread of its RPC.
