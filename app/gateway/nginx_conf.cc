@@ -25,7 +25,7 @@ std::string ms(std::chrono::nanoseconds span) {
 }
 
 std::string head(const Gateway& g, const NginxOptions& o) {
-  // nginx's tables of hosts and of the maps must have room for the longest word.
+  // nginx's tables of hosts, maps and variables must have room for the longest word, and for all.
   std::size_t longest = 64;
   for (const Route& r : g.routes) longest = std::max({longest, r.host.size(), r.header.size()});
   std::string temps;
@@ -48,13 +48,16 @@ http {{
   client_max_body_size {max_body};
   server_names_hash_bucket_size {bucket};
   map_hash_bucket_size {bucket};
+  variables_hash_bucket_size 128;
+  variables_hash_max_size {variables};
 )",
                      fmt::arg("file", o.file), fmt::arg("copy", o.copy.empty() ? o.file : o.copy),
                      fmt::arg("user", o.user.empty() ? "" : "user " + o.user + ";\n"),
                      fmt::arg("descriptors", o.descriptors), fmt::arg("workers", g.workers),
                      fmt::arg("module", o.module), fmt::arg("connections", o.connections),
                      fmt::arg("directory", o.directory), fmt::arg("temps", temps),
-                     fmt::arg("max_body", g.max_body), fmt::arg("bucket", std::bit_ceil(longest + 64)));
+                     fmt::arg("max_body", g.max_body), fmt::arg("bucket", std::bit_ceil(longest + 64)),
+                     fmt::arg("variables", std::bit_ceil(1024 + 4 * g.routes.size())));
 }
 
 // Trusted peers, and the hints in their headers.
@@ -87,11 +90,14 @@ std::string hints(const Gateway& g) {
   }}
 )",
                                  geo, variable_of(g.priority_header), variable_of(g.tenant_header));
-  for (std::size_t i = 0; i < std::size(g.routes); ++i)
+  std::set<Priority> priorities;
+  for (const Route& r : g.routes) priorities.insert(r.priority);
+  for (const Priority priority : priorities)
     text += fmt::format(
-        "  map $bulkhead_given_priority $bulkhead_priority_{} {{\n    default $bulkhead_given_priority;\n    "
-        "\"\" {};\n  }}\n",
-        i, to_string(g.routes[i].priority));
+        "  map $bulkhead_given_priority $bulkhead_priority_or_{0} {{\n    default "
+        "$bulkhead_given_priority;\n    "
+        "\"\" {0};\n  }}\n",
+        to_string(priority));
   return text;
 }
 
@@ -125,8 +131,9 @@ std::string location(const Gateway& g, const Config& config, std::size_t index, 
   std::string text = fmt::format("    location {} {{\n", place);
   if (!r.bulkhead.empty()) {
     text += fmt::format(
-        "      bulkhead {};\n      bulkhead_priority $bulkhead_priority_{};\n      bulkhead_deadline {};\n",
-        r.bulkhead, index, grpc ? "$http_grpc_timeout" : variable_of(g.deadline_header));
+        "      bulkhead {};\n      bulkhead_priority $bulkhead_priority_or_{};\n      bulkhead_deadline "
+        "{};\n",
+        r.bulkhead, to_string(r.priority), grpc ? "$http_grpc_timeout" : variable_of(g.deadline_header));
     if (config.find_tenants(r.bulkhead)) text += "      bulkhead_tenant $bulkhead_given_tenant;\n";
     if (r.hold == Route::Hold::response) text += "      bulkhead_hold response;\n";
     // The service works on after its client has gone; its place must stay taken, or the cap would not hold there. A gRPC
@@ -228,15 +235,16 @@ bool is_plain(const Gateway& g, const Place& p) {
   return fits_all(r) && r.path == p.path;
 }
 
-// The map of one route: its own location if the request fits, else what the next map says. `chain` makes their names unique.
+// The map of one route: its own location if the request fits, else what the next route says. `chain` makes their names unique.
 std::string choice(const Gateway& g, const Place& p, const std::string& chain, std::size_t at) {
   const std::size_t index = p.routes[at];
   const Route& r = g.routes[index];
+  if (fits_all(r)) return "";
   const auto [header, value] = header_of(r);
-  const std::string next =
-      at + 1 < p.routes.size() ? fmt::format("${}_{}", chain, p.routes[at + 1]) : "@none";
-  if (fits_all(r))
-    return fmt::format("  map $host ${}_{} {{\n    default @route_{};\n  }}\n", chain, index, index);
+  std::string next = "@none";
+  if (at + 1 < p.routes.size())
+    next = fits_all(g.routes[p.routes[at + 1]]) ? fmt::format("@route_{}", p.routes[at + 1])
+                                                : fmt::format("${}_{}", chain, p.routes[at + 1]);
   std::string text =
       fmt::format("  map \"={}={}\" ${}_{} {{\n    default {};\n", r.methods.empty() ? "" : "$request_method",
                   header.empty() ? "" : variable_of(header), chain, index, next);
