@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "app/gateway/gateway.h"
 
@@ -121,6 +122,8 @@ class Check {
  public:
   Check(const std::vector<Directive>& all, std::filesystem::path prefix) : prefix_(std::move(prefix)) {
     for (const Directive& d : all)
+      if (d.words[0] == "worker_processes" && d.words.size() > 1) workers_ = d.words[1];
+    for (const Directive& d : all)
       if (d.words[0] == "http") http(d);
     if (!seen_) complain({}, "no http {} block has a bulkhead_config");
   }
@@ -154,8 +157,7 @@ class Check {
       if (d.words.size() < 2) continue;
       if (d.words[0] == "bulkhead") {
         scope.bulkhead = d.words[1] == "off" ? "" : d.words[1];
-        if (!scope.bulkhead.empty() && !options_of(scope.bulkhead))
-          complain(d, "there is no bulkhead \"" + scope.bulkhead + "\" in the file of bulkhead_config");
+        if (!scope.bulkhead.empty()) name(d);
       }
       if (d.words[0] == "limit_conn") scope.limit_conn = fmt::format("{}:{}", d.file, d.line);
       if (const auto time = time_of(d.words[1])) {
@@ -172,6 +174,18 @@ class Check {
     if (passes && !scope.bulkhead.empty()) location(*passes, scope, upstream);
     for (const Directive& d : block.block)
       if (d.words[0] == "server" || d.words[0] == "location" || d.words[0] == "if") level(d, scope);
+  }
+
+  // A bulkhead directive.
+  void name(const Directive& d) {
+    const BulkheadOptions* const o = options_of(d.words[1]);
+    if (!o) return complain(d, "there is no bulkhead \"" + d.words[1] + "\" in the file of bulkhead_config");
+    if (workers_ != "1" && o->scope == bulkhead::Scope::process && each_.insert(d.words[1]).second)
+      warn(d,
+           "worker_processes is " + workers_ + ", and each worker has a limit of its own for \"" +
+               d.words[1] + '"',
+           "add scope: host to the bulkhead and host: {region: /run/bulkhead/region} to the file, or write "
+           "worker_processes 1");
   }
 
   void location(const Directive& passes, const Scope& scope, const std::string& upstream) {
@@ -222,6 +236,8 @@ class Check {
   std::filesystem::path prefix_;
   yaml::Loaded loaded_{};
   bool seen_ = false;
+  std::string workers_ = "1";
+  std::set<std::string> each_;  // bulkheads that the workers do not share, once each
   std::map<std::string, std::int64_t> keep_alive_;
 };
 

@@ -555,6 +555,11 @@ http {
             code, said = check(gw.path + "/nginx.conf")
             self.assertEqual(code, 0, said)
             self.assertNotIn("proxy_read_timeout is shorter", said)
+            self.assertNotIn("worker_processes", said)
+            gw.write("nginx.conf", "worker_processes auto;\n" + conf)
+            code, said = check(gw.path + "/nginx.conf")
+            self.assertEqual(code, 0, said)
+            self.assertEqual(said.count('worker_processes is auto, and each worker has a limit of its own for "api"'), 1, said)
             # Also where nothing is passed on.
             gw.write("nginx.conf", conf.replace("bulkhead off; proxy_pass http://service;", "bulkhead missing; root /srv;"))
             code, said = check(gw.path + "/nginx.conf")
