@@ -174,7 +174,7 @@ struct BreakerSnapshot {
 
 class Breaker {
  public:
-  explicit Breaker(BreakerOptions options);  // std::invalid_argument naming the setting
+  explicit Breaker(BreakerOptions options);  // std::invalid_argument; BreakerOptions{...} names a wrong field
   ~Breaker();
   Breaker(const Breaker&) = delete;
   Breaker& operator=(const Breaker&) = delete;

@@ -378,7 +378,7 @@ class Bulkhead {
   // The parts, for calls that do not fit into a function. With Isolation::threads they take the place of a
   // thread, but no thread.
   Result<Call> try_acquire(const AcquireOptions& options = {}) noexcept;
-  Result<Call> acquire(const AcquireOptions& options = {}) noexcept;
+  Result<Call> acquire(const AcquireOptions& options = {}) noexcept;  // AcquireOptions{} names a wrong field
   template <class H>
   void async_acquire(AcquireOptions options, H handler);  // handler(Result<Call>)
   // co_await -> Result<Call>. In an asio::awaitable: as Gate::co_acquire.

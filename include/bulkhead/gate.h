@@ -138,7 +138,7 @@ class Gate : private detail::GateCore {
   }
 
   // May block this thread until options.timeout or the deadline.
-  Result<Permit> acquire(const AcquireOptions& options) noexcept {
+  Result<Permit> acquire(const AcquireOptions& options) noexcept {  // AcquireOptions{...} names a wrong field
     if (plain(options) && turnstile_.pass()) [[likely]]
       return Result<Permit>(std::in_place, Permit::Key(), this, options.priority);
     return acquire_else(options);

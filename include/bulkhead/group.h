@@ -116,7 +116,7 @@ struct GroupSnapshot {
 
 class Group {
  public:
-  explicit Group(GroupOptions options);  // std::invalid_argument naming the setting
+  explicit Group(GroupOptions options);  // std::invalid_argument; GroupOptions{...} names a wrong field
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

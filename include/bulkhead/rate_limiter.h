@@ -68,8 +68,8 @@ struct RateLimiterSnapshot {
 
 class RateLimiter {
  public:
-  explicit RateLimiter(
-      RateLimiterOptions options);  // std::invalid_argument naming the setting; the bucket starts full
+  // std::invalid_argument naming the setting. The bucket starts full.
+  explicit RateLimiter(RateLimiterOptions options);  // RateLimiterOptions{...} names a wrong field
   ~RateLimiter();
   RateLimiter(const RateLimiter&) = delete;
   RateLimiter& operator=(const RateLimiter&) = delete;

@@ -190,7 +190,7 @@ class Registry {
 
   // std::invalid_argument if a setting is wrong or the name is taken. The name of a tenant that was created on demand
   // ("orders/acme") may be added: the tenant's bulkhead gets these options and is never retired.
-  std::shared_ptr<Bulkhead> add(const Registration& registration);
+  std::shared_ptr<Bulkhead> add(const Registration& registration);  // Registration{...} names a wrong field
   std::shared_ptr<Bulkhead> find(std::string_view name) const noexcept;  // null: none
   std::shared_ptr<Bulkhead> get(std::string_view name) const;  // std::invalid_argument names similar ones
   BulkheadUse use(std::string_view name) const noexcept;       // empty: none
