@@ -20,6 +20,7 @@
 
 #include "async_acquire.h"
 #include "bulkhead/acquire_all.h"
+#include "bulkhead/detail/kept_options.h"
 #include "detail/operation.h"
 
 namespace bulkhead {
@@ -27,7 +28,9 @@ namespace asio_detail {
 
 struct AcquireAllInitiation {
   template <class Handler, class Io>
-  void operator()(Handler handler, GateCosts costs, AcquireAllOptions options, const Io& io) const {
+  void operator()(Handler handler, GateCosts costs, bulkhead::detail::KeptOptions<AcquireAllOptions> kept,
+                  const Io& io) const {
+    AcquireAllOptions& options = kept.options;
     auto executor = asio::get_associated_executor(handler, io);
     using Answer = std::tuple<Result<AllPermits>>;
     using Op = StoppedOperation<decltype(executor), Answer>;
@@ -46,7 +49,7 @@ struct AcquireAllInitiation {
 template <asio_detail::Executor Io, boost::asio::completion_token_for<void(Result<AllPermits>)> Token>
 auto async_acquire_all(const Io& executor, GateCosts costs, AcquireAllOptions options, Token&& token) {
   return boost::asio::async_initiate<Token, void(Result<AllPermits>)>(
-      asio_detail::AcquireAllInitiation(), token, costs, std::move(options), executor);
+      asio_detail::AcquireAllInitiation(), token, costs, detail::KeptOptions(std::move(options)), executor);
 }
 template <boost::asio::completion_token_for<void(Result<AllPermits>)> Token>
   requires(!detail::PlainHandler<std::decay_t<Token>>)

@@ -37,6 +37,7 @@
 
 #include "bulkhead/async_acquire.h"
 #include "bulkhead/bulkhead.h"
+#include "bulkhead/detail/kept_options.h"
 #include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/resource_pool.h"
 #include "detail/operation.h"
@@ -121,13 +122,16 @@ class Acquire final : public Operation<Executor, std::tuple<Result<Permit>>>,
   std::condition_variable withdrawn_;
 };
 
+// An operation may begin later than it is made: `use_awaitable` and `deferred` begin it when it is awaited.
 struct AcquireInitiation {
+  using Kept = bulkhead::detail::KeptOptions<AcquireOptions>;
+
   template <class Handler, class Io>
-  void operator()(Handler handler, Gate* gate, AcquireOptions options, const Io& io) const {
+  void operator()(Handler handler, Gate* gate, Kept kept, const Io& io) const {
     auto executor = asio::get_associated_executor(handler, io);
     using Ex = decltype(executor);
     using Op = Operation<Ex, std::tuple<Result<Permit>>>;
-    boost::intrusive_ptr<Acquire<Ex>> acquire(new Acquire<Ex>(*gate, std::move(options)));
+    boost::intrusive_ptr<Acquire<Ex>> acquire(new Acquire<Ex>(*gate, std::move(kept.options)));
     if (auto decided = acquire->begin()) {
       acquire.reset();
       Op::post(std::move(handler), std::tuple(*std::move(decided)), executor);
@@ -137,7 +141,8 @@ struct AcquireInitiation {
   }
 
   template <class Handler, class Io>
-  void operator()(Handler handler, Bulkhead* bulkhead, AcquireOptions options, const Io& io) const {
+  void operator()(Handler handler, Bulkhead* bulkhead, Kept kept, const Io& io) const {
+    AcquireOptions& options = kept.options;
     auto executor = asio::get_associated_executor(handler, io);
     using Answer = std::tuple<Result<Call>>;
     using Op = StoppedOperation<decltype(executor), Answer>;
@@ -149,7 +154,8 @@ struct AcquireInitiation {
   }
 
   template <class Handler, class T, class Io>
-  void operator()(Handler handler, ResourcePool<T>* pool, AcquireOptions options, const Io& io) const {
+  void operator()(Handler handler, ResourcePool<T>* pool, Kept kept, const Io& io) const {
+    AcquireOptions& options = kept.options;
     auto executor = asio::get_associated_executor(handler, io);
     using Answer = std::tuple<ResourceResult<T>>;
     using Op = StoppedOperation<decltype(executor), Answer>;
@@ -166,8 +172,9 @@ struct AcquireInitiation {
 // Completes with void(Result<Permit>).
 template <asio_detail::Executor Io, boost::asio::completion_token_for<void(Result<Permit>)> Token>
 auto async_acquire(const Io& executor, Gate& gate, AcquireOptions options, Token&& token) {
-  return boost::asio::async_initiate<Token, void(Result<Permit>)>(asio_detail::AcquireInitiation(), token,
-                                                                  &gate, std::move(options), executor);
+  return boost::asio::async_initiate<Token, void(Result<Permit>)>(
+      asio_detail::AcquireInitiation(), token, &gate,
+      asio_detail::AcquireInitiation::Kept(std::move(options)), executor);
 }
 template <boost::asio::completion_token_for<void(Result<Permit>)> Token>
 auto async_acquire(Gate& gate, AcquireOptions options, Token&& token) {
@@ -178,8 +185,9 @@ auto async_acquire(Gate& gate, AcquireOptions options, Token&& token) {
 // tell.
 template <asio_detail::Executor Io, boost::asio::completion_token_for<void(Result<Call>)> Token>
 auto async_acquire(const Io& executor, Bulkhead& bulkhead, AcquireOptions options, Token&& token) {
-  return boost::asio::async_initiate<Token, void(Result<Call>)>(asio_detail::AcquireInitiation(), token,
-                                                                &bulkhead, std::move(options), executor);
+  return boost::asio::async_initiate<Token, void(Result<Call>)>(
+      asio_detail::AcquireInitiation(), token, &bulkhead,
+      asio_detail::AcquireInitiation::Kept(std::move(options)), executor);
 }
 template <boost::asio::completion_token_for<void(Result<Call>)> Token>
 auto async_acquire(Bulkhead& bulkhead, AcquireOptions options, Token&& token) {
@@ -190,8 +198,9 @@ auto async_acquire(Bulkhead& bulkhead, AcquireOptions options, Token&& token) {
 // Completes with void(ResourceResult<T>). What has to be opened is opened on a thread of the pool.
 template <asio_detail::Executor Io, class T, boost::asio::completion_token_for<void(ResourceResult<T>)> Token>
 auto async_acquire(const Io& executor, ResourcePool<T>& pool, AcquireOptions options, Token&& token) {
-  return boost::asio::async_initiate<Token, void(ResourceResult<T>)>(asio_detail::AcquireInitiation(), token,
-                                                                     &pool, std::move(options), executor);
+  return boost::asio::async_initiate<Token, void(ResourceResult<T>)>(
+      asio_detail::AcquireInitiation(), token, &pool,
+      asio_detail::AcquireInitiation::Kept(std::move(options)), executor);
 }
 template <class T, boost::asio::completion_token_for<void(ResourceResult<T>)> Token>
 auto async_acquire(ResourcePool<T>& pool, AcquireOptions options, Token&& token) {

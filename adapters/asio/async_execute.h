@@ -32,6 +32,7 @@
 
 #include "async_submit.h"
 #include "bulkhead/bulkhead.h"
+#include "bulkhead/detail/kept_options.h"
 
 namespace bulkhead {
 namespace asio_detail {
@@ -195,8 +196,9 @@ Runner run(boost::intrusive_ptr<Op> op, Bulkhead& bulkhead, F fn, CallOptions<Ex
 
 struct ExecuteInitiation {
   template <class Handler, class F, class Io>
-  void operator()(Handler handler, Bulkhead* bulkhead, F fn, CallOptions<Executed<F>> options,
-                  const Io& io) const {
+  void operator()(Handler handler, Bulkhead* bulkhead, F fn,
+                  bulkhead::detail::KeptOptions<CallOptions<Executed<F>>> kept, const Io& io) const {
+    CallOptions<Executed<F>>& options = kept.options;
     auto executor = asio::get_associated_executor(handler, io);
     using Op = StoppedOperation<decltype(executor), Ending<Executed<F>>>;
     boost::intrusive_ptr<Op> op(new Op(options.stop));
@@ -214,7 +216,8 @@ template <asio_detail::Executor Io, class F,
 auto async_execute(const Io& executor, Bulkhead& bulkhead, F fn,
                    CallOptions<asio_detail::Executed<F>> options, Token&& token) {
   return boost::asio::async_initiate<Token, asio_detail::EndingSignature<asio_detail::Executed<F>>>(
-      asio_detail::ExecuteInitiation(), token, &bulkhead, std::move(fn), std::move(options), executor);
+      asio_detail::ExecuteInitiation(), token, &bulkhead, std::move(fn),
+      detail::KeptOptions(std::move(options)), executor);
 }
 template <class F,
           boost::asio::completion_token_for<asio_detail::EndingSignature<asio_detail::Executed<F>>> Token>

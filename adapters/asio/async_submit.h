@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "async_acquire.h"
+#include "bulkhead/detail/kept_options.h"
 #include "bulkhead/pool.h"
 
 namespace bulkhead {
@@ -40,7 +41,9 @@ Ending<R> ending_of(F&& produce) noexcept {
 
 struct SubmitInitiation {
   template <class Handler, class F, class Io>
-  void operator()(Handler handler, Pool* pool, F fn, SubmitOptions options, const Io& io) const {
+  void operator()(Handler handler, Pool* pool, F fn, bulkhead::detail::KeptOptions<SubmitOptions> kept,
+                  const Io& io) const {
+    SubmitOptions& options = kept.options;
     using R = bulkhead::detail::ReturnOf<F>;
     auto executor = asio::get_associated_executor(handler, io);
     using Op = StoppedOperation<decltype(executor), Ending<R>>;
@@ -62,7 +65,8 @@ template <asio_detail::Executor Io, class F,
           boost::asio::completion_token_for<asio_detail::EndingSignature<detail::ReturnOf<F>>> Token>
 auto async_submit(const Io& executor, Pool& pool, F fn, SubmitOptions options, Token&& token) {
   return boost::asio::async_initiate<Token, asio_detail::EndingSignature<detail::ReturnOf<F>>>(
-      asio_detail::SubmitInitiation(), token, &pool, std::move(fn), std::move(options), executor);
+      asio_detail::SubmitInitiation(), token, &pool, std::move(fn), detail::KeptOptions(std::move(options)),
+      executor);
 }
 template <class F, boost::asio::completion_token_for<asio_detail::EndingSignature<detail::ReturnOf<F>>> Token>
 auto async_submit(Pool& pool, F fn, SubmitOptions options, Token&& token) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/deferred.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -19,6 +20,7 @@
 #include <string>
 #include <thread>
 
+#include "acquire_all.h"
 #include "asio_clock.h"
 #include "async_acquire.h"
 #include "async_execute.h"
@@ -212,6 +214,145 @@ TEST_F(CoroutineForms, AsioSubmit) {
   });
 }
 
+TEST_F(CoroutineForms, AsioAcquireOfTwoGates) {
+  Gate slots{{.name = "slots", .max_concurrent = 2, .max_queue = 64}};
+  Gate tokens{{.name = "tokens", .max_concurrent = 100, .max_queue = 64}};
+  on_strands([&]() -> asio::awaitable<void> {
+    for (int i = 0; i < kRounds; ++i) {
+      const std::stop_source source;
+      auto all = co_await async_acquire_all({{slots, 1}, {tokens, 60}},
+                                            {.timeout = 1min, .stop = source.get_token(), .label = kLong},
+                                            asio::use_awaitable);
+      EXPECT_TRUE(all);
+      co_await pause();
+      if (all) {
+        EXPECT_TRUE(all->of(tokens)->settle(10));
+      }
+    }
+  });
+  EXPECT_EQ(tokens.in_flight(), 0u);
+}
+
+TEST_F(CoroutineForms, AsioCallsWithBudgets) {
+  Bulkhead bulkhead{{.name = "b",
+                     .max_concurrent = 2,
+                     .max_queue = 64,
+                     .budgets = {{.name = "tokens", .max = 100, .per_call_max = 60}}}};
+  on_strands([&]() -> asio::awaitable<void> {
+    for (int i = 0; i < kRounds; ++i) {
+      const std::stop_source source;
+      auto call = co_await bulkhead.co_acquire(
+          {.timeout = 1min, .stop = source.get_token(), .costs = {{"tokens", 60}}});
+      EXPECT_TRUE(call);
+      co_await pause();
+      if (call) {
+        EXPECT_TRUE(call->settle("tokens", 1));
+      }
+      call = Unexpected(Rejection());
+      auto work = [keep = shared](RunningCall& running) -> asio::awaitable<std::string> {
+        co_await pause();
+        EXPECT_TRUE(running.settle("tokens", 1));
+        co_await pause();
+        co_return *keep;
+      };
+      const Result<std::string> done =
+          co_await async_execute(bulkhead, std::move(work),
+                                 {.fallback = [&](const Cause&) { return std::string(); },
+                                  .stop = source.get_token(),
+                                  .costs = {{"tokens", 50}}},
+                                 asio::use_awaitable);
+      EXPECT_EQ(done.value_or(""), kLong);
+    }
+  });
+  EXPECT_EQ(bulkhead.snapshot().budgets.front().in_use, 0u);
+}
+
+// ---- named before it is awaited: the texts that it refers to may be gone ----
+
+class LaterForms : public testing::Test {
+ protected:
+  // Temporaries, as long as the library keeps them.
+  static std::string label() { return std::string(Holder::kMaxLabel, 'l'); }
+  static std::string tokens() { return std::string(kMaxBudgetName, 't'); }
+  static void expect_label(const Gate& gate) {
+    const auto holders = gate.holders();
+    EXPECT_EQ(holders.size(), 1u);
+    if (!holders.empty()) {
+      EXPECT_EQ(holders.front().label, label());
+    }
+  }
+  template <class Coroutine>
+  static void play(Coroutine coroutine) {
+    asio::io_context io;
+    asio::co_spawn(io, std::move(coroutine), [](const std::exception_ptr& thrown) { EXPECT_FALSE(thrown); });
+    io.run();
+  }
+
+  Gate gate{{.name = "g", .track_holders = true}};
+  Bulkhead bulkhead{{.name = "b", .track_holders = true, .budgets = {{.name = tokens(), .max = 10}}}};
+};
+
+TEST_F(LaterForms, OfAsio) {
+  ResourcePool<int> lent{
+      {.name = "r", .max = 1, .open = [](const Opening&) { return 1; }, .gate = {.track_holders = true}}};
+  Pool pool{{.name = "p", .track_holders = true}};
+  play([&]() -> asio::awaitable<void> {
+    {
+      auto later = async_acquire(gate, {.label = label()}, asio::use_awaitable);
+      const auto permit = co_await std::move(later);
+      EXPECT_TRUE(permit);
+      expect_label(gate);
+    }
+    {
+      auto later = async_acquire(gate, {.label = label()}, asio::deferred);
+      const auto permit = co_await std::move(later)(asio::use_awaitable);
+      EXPECT_TRUE(permit);
+      expect_label(gate);
+    }
+    {
+      auto later = gate.co_acquire({.label = label()});
+      const auto permit = co_await std::move(later);
+      EXPECT_TRUE(permit);
+      expect_label(gate);
+    }
+    {
+      auto later = async_acquire_all({{gate, 1}}, {.label = label()}, asio::use_awaitable);
+      const auto permits = co_await std::move(later);
+      EXPECT_TRUE(permits);
+      expect_label(gate);
+    }
+    {
+      auto later = async_acquire(bulkhead, {.label = label(), .costs = {{tokens(), 1}}}, asio::use_awaitable);
+      const auto call = co_await std::move(later);
+      EXPECT_TRUE(call);
+      expect_label(bulkhead.gate());
+    }
+    {
+      auto later = bulkhead.co_acquire({.label = label(), .costs = {{tokens(), 1}}});
+      const auto call = co_await std::move(later);
+      EXPECT_TRUE(call);
+      expect_label(bulkhead.gate());
+    }
+    {
+      auto later = async_execute(
+          bulkhead, [&] { expect_label(bulkhead.gate()); }, {.label = label(), .costs = {{tokens(), 1}}},
+          asio::use_awaitable);
+      EXPECT_TRUE(co_await std::move(later));
+    }
+    {
+      auto later = async_submit(
+          pool, [&] { return pool.holders().at(0).label; }, {.label = label()}, asio::use_awaitable);
+      EXPECT_EQ((co_await std::move(later)).value_or(""), label());
+    }
+    {
+      auto later = async_acquire(lent, {.label = label()}, asio::use_awaitable);
+      const auto lease = co_await std::move(later);
+      EXPECT_TRUE(lease);
+      expect_label(lent.gate());
+    }
+  });
+}
+
 // ---- without Asio ----
 
 struct Detached {
@@ -326,6 +467,82 @@ TEST_F(CoroutineForms, CoAcquireOfAResourcePool) {
   ResourcePool<std::string> pool{
       {.name = "r", .max = 1, .open = [](const Opening&) { return kLong; }, .gate = {.max_queue = 64}}};
   on_two_threads([&](std::latch& done) { lease(pool, done); });
+}
+
+Detached acquire_two(Gate& slots, Gate& tokens, std::latch& done) {
+  for (int i = 0; i < kRounds; ++i) {
+    const std::stop_source source;
+    auto all = co_await co_acquire_all({{slots, 1}, {tokens, 60}},
+                                       {.timeout = 1min, .stop = source.get_token(), .label = kLong});
+    EXPECT_TRUE(all);
+  }
+  done.count_down();
+}
+
+TEST_F(CoroutineForms, CoAcquireOfTwoGates) {
+  Gate slots{{.name = "slots", .max_concurrent = 2, .max_queue = 64}};
+  Gate tokens{{.name = "tokens", .max_concurrent = 100, .max_queue = 64}};
+  on_two_threads([&](std::latch& done) { acquire_two(slots, tokens, done); });
+}
+
+Detached start_later(Bulkhead& bulkhead, ResourcePool<int>& lent, std::string label, std::string tokens,
+                     std::latch& done) {
+  {
+    auto later = bulkhead.co_acquire({.label = std::string(label), .costs = {{std::string(tokens), 1}}});
+    const auto call = co_await later;
+    EXPECT_TRUE(call);
+    EXPECT_EQ(bulkhead.gate().holders().at(0).label, label);
+  }
+  {
+    auto later = bulkhead.co_execute([&] { return bulkhead.gate().holders().at(0).label; },
+                                     {.label = std::string(label), .costs = {{std::string(tokens), 1}}});
+    const Result<std::string> seen = co_await later;
+    EXPECT_EQ(seen.value_or(""), label);
+  }
+  {
+    auto later = bulkhead.co_execute(
+        [&]() -> detail::Lazy<std::string> { co_return bulkhead.gate().holders().at(0).label; },
+        {.label = std::string(label), .costs = {{std::string(tokens), 1}}});
+    const Result<std::string> seen = co_await later;
+    EXPECT_EQ(seen.value_or(""), label);
+  }
+  {
+    auto later = lent.co_acquire({.label = std::string(label)});
+    const auto lease = co_await later;
+    EXPECT_TRUE(lease);
+    EXPECT_EQ(lent.gate().holders().at(0).label, label);
+  }
+  done.count_down();
+}
+
+TEST_F(LaterForms, OfTheLibrary) {
+  ResourcePool<int> lent{
+      {.name = "r", .max = 1, .open = [](const Opening&) { return 1; }, .gate = {.track_holders = true}}};
+  std::latch done(1);
+  start_later(bulkhead, lent, label(), tokens(), done);
+  done.wait();
+}
+
+// The handler waits for a budget, and what it runs is given to a thread of the pool after that.
+TEST_F(LaterForms, AHandlerThatHasWaitedForABudget) {
+  Bulkhead threads{{.name = "b",
+                    .isolation = Isolation::threads,
+                    .max_queue = 4,
+                    .track_holders = true,
+                    .budgets = {{.name = tokens(), .max = 10}}}};
+  auto held = threads.acquire({.costs = {{tokens(), 10}}});
+  ASSERT_TRUE(held);
+  std::latch done(1);
+  std::string seen;
+  threads.async_execute([&] { return threads.gate().holders().at(0).label; },
+                        {.label = label(), .costs = {{tokens(), 1}}},
+                        [&](Ended<std::string> ended) {
+                          seen = std::move(ended).get().value_or("");
+                          done.count_down();
+                        });
+  held->finish(Outcome::success);
+  done.wait();
+  EXPECT_EQ(seen, label());
 }
 
 }  // namespace

@@ -42,6 +42,10 @@
 
 namespace bulkhead {
 
+namespace detail {
+struct CostTexts;
+}
+
 inline constexpr std::size_t kMostBudgets = 4;     // of one bulkhead, and costs of one call
 inline constexpr std::size_t kMaxBudgetName = 23;  // bytes
 
@@ -59,7 +63,7 @@ struct BudgetOptions {
 struct Cost {
   constexpr Cost() noexcept = default;
   constexpr Cost(std::string_view of, std::uint32_t units_asked) noexcept : budget(of), units(units_asked) {}
-  std::string_view budget{};  // must live until the function that takes the options returns
+  std::string_view budget{};  // must live until the function that takes the options returns, also a co_ form
   std::uint32_t units = 0;
 };
 
@@ -85,6 +89,7 @@ class Costs {
   const Cost* end() const noexcept { return costs_ + size_; }
 
  private:
+  friend struct detail::CostTexts;
   std::uint32_t size_ = 0;
   union {  // not constructed until used
     Cost costs_[kMostBudgets];

@@ -77,8 +77,9 @@ struct AcquireOptions {
   std::chrono::nanoseconds timeout = gate_default;  // how long to wait in line; 0 or less: do not wait
   TimePoint deadline = no_deadline;
   detail::Anchored<std::stop_token> stop{};  // a std::stop_token
-  std::uint64_t flow = 0;    // the flow of the call, see flow_of(); all calls with 0 are one flow
-  std::string_view label{};  // shown by Gate::holders() beside `where`
+  std::uint64_t flow = 0;  // the flow of the call, see flow_of(); all calls with 0 are one flow
+  std::string_view
+      label{};  // shown by Gate::holders() beside `where`; copied by a call that waits or starts later
   std::source_location where = std::source_location::current();
   Costs costs{};  // of the budgets of a bulkhead, see budget.h; a gate has none
 };

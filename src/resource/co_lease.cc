@@ -30,7 +30,7 @@ CoLease::~CoLease() {
 
 bool CoLease::await_suspend(std::coroutine_handle<> coroutine) noexcept {
   LeaseAdmission admission;
-  if (auto answer = pool_.at_once(options_, false, admission)) {
+  if (auto answer = pool_.at_once(options_.options, false, admission)) {
     result = *std::move(answer);
     return false;
   }
@@ -39,7 +39,7 @@ bool CoLease::await_suspend(std::coroutine_handle<> coroutine) noexcept {
     result = RawResult(unexpect, pool_.out_of_memory());
     return false;
   }
-  pool_.start(std::move(options_), false, std::move(admission), *operation_);
+  pool_.start(std::move(options_.options), false, std::move(admission), *operation_);
   return stage_.exchange(Stage::suspended, std::memory_order_acq_rel) != Stage::answered;
 }
 

@@ -4,6 +4,7 @@
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/detail/call_path.h"
 #include "bulkhead/detail/decorated.h"
+#include "bulkhead/detail/kept_options.h"
 
 namespace bulkhead {
 namespace detail {
@@ -268,7 +269,8 @@ void async_take_budgets(CallPath& path, Call call, Then then) {
 }
 
 template <class R, class F>
-Lazy<Result<R>> co_execute(CallPath& path, F fn, CallOptions<R> options) {
+Lazy<Result<R>> co_execute(CallPath& path, F fn, KeptOptions<CallOptions<R>> kept) {
+  const CallOptions<R>& options = kept.options;
   const CallPath::Pin pin(path);
   FunctionBody<R, F> body(fn, options);
   Call call;
@@ -303,7 +305,8 @@ Lazy<Result<R>> co_execute(CallPath& path, F fn, CallOptions<R> options) {
 
 // The call returns something to await: it ends when that does. It takes a place of a pool, but no thread.
 template <class R, class F>
-Lazy<Result<R>> co_execute_awaiting(CallPath& path, F fn, CallOptions<R> options) {
+Lazy<Result<R>> co_execute_awaiting(CallPath& path, F fn, KeptOptions<CallOptions<R>> kept) {
+  const CallOptions<R>& options = kept.options;
   const CallPath::Pin pin(path);
   CallBodyOf<R> body(options);
   Call call;
@@ -350,7 +353,8 @@ Lazy<Result<R>> co_execute_awaiting(CallPath& path, F fn, CallOptions<R> options
   co_return body.get();
 }
 
-inline Lazy<Result<Call>> co_acquire_call(CallPath& path, AcquireOptions options) {
+inline Lazy<Result<Call>> co_acquire_call(CallPath& path, KeptOptions<AcquireOptions> kept) {
+  AcquireOptions& options = kept.options;
   Call call;
   RejectionSlot why;
   if (!path.admit(call, options, why)) co_return Result<Call>(unexpect, *why);
@@ -384,13 +388,13 @@ class [[nodiscard]] CoAcquireCall {
   template <class Token>
   auto operator()(Token&& token) && -> decltype(on_event_loop(std::declval<Bulkhead&>(), AcquireOptions(),
                                                               std::forward<Token>(token))) {
-    return on_event_loop(bulkhead_, std::move(options_), std::forward<Token>(token));
+    return on_event_loop(bulkhead_, std::move(options_.options), std::forward<Token>(token));
   }
 
  private:
   Bulkhead& bulkhead_;
   CallPath& path_;
-  AcquireOptions options_;
+  KeptOptions<AcquireOptions> options_;
 };
 
 // A handler is the caller's code: what it throws is swallowed and counted, as a gate does.
@@ -492,11 +496,12 @@ void Bulkhead::async_execute(F fn, CallOptions<detail::ReturnOf<F>> options, H h
   body.reset();
   detail::async_take_budgets(
       *path, std::move(call),
-      [path, fn = std::move(fn), options = std::move(options), handler = std::move(handler)](
-          Call& taken, const Rejection* why, detail::CallPath::WaitPin& pin) mutable {
-        std::optional<detail::FunctionBody<R, F>> again(std::in_place, fn, options);
+      [path, fn = std::move(fn), kept = detail::KeptOptions(std::move(options)),
+       handler = std::move(handler)](Call& taken, const Rejection* why,
+                                     detail::CallPath::WaitPin& pin) mutable {
+        std::optional<detail::FunctionBody<R, F>> again(std::in_place, fn, kept.options);
         if (!why)
-          return detail::async_run<R, F, H>(path, std::move(taken), std::move(fn), std::move(options),
+          return detail::async_run<R, F, H>(path, std::move(taken), std::move(fn), std::move(kept.options),
                                             std::move(handler), again);
         path->reject(*again, *why);
         pin.reset();

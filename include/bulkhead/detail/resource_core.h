@@ -17,6 +17,7 @@
 #include <string_view>
 #include <utility>
 
+#include "bulkhead/detail/kept_options.h"
 #include "bulkhead/gate.h"
 #include "bulkhead/resource.h"
 #include "bulkhead/resource_snapshot.h"
@@ -235,7 +236,7 @@ class CoLease {
   class Operation;
 
   RawPool& pool_;
-  AcquireOptions options_;
+  KeptOptions<AcquireOptions> options_;
   LeaseOperation* operation_ = nullptr;
   std::atomic<Stage> stage_{Stage::started};
 };
