@@ -36,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include "bulkhead/detail/kept_options.h"
 #include "detail/watch.h"
 #include "pool.h"
 
@@ -92,8 +93,10 @@ inline boost::asio::awaitable<Waited> connect(Connecting& c, TimePoint until, st
   co_return Waited::ready;
 }
 
+// At `give_up` it returns as if it was cancelled: it does not wait until the server has ended the query.
 inline boost::asio::awaitable<Connection::Result> answer(Connection& connection, TimePoint deadline,
-                                                         std::stop_token stop = {}) {
+                                                         std::stop_token stop = {},
+                                                         TimePoint give_up = no_deadline) {
   const auto executor = co_await boost::asio::this_coro::executor;
   Watch watch(executor, socket_of(connection.state()), stop);
   boost::asio::steady_timer pause(executor);
@@ -111,11 +114,13 @@ inline boost::asio::awaitable<Connection::Result> answer(Connection& connection,
       co_return cut_short(connection, *std::move(result), true, cancel_over(cancelling));
     }
     const bool write = wants_to_write(connection);
-    const Waited waited = co_await watch.ready(!write, write, std::min(limit, again));
+    const TimePoint until = std::min({limit, again, give_up});
+    const Waited waited = co_await watch.ready(!write, write, until);
     if (waited == Waited::ready) continue;
     // The query continues at the server; the pool cancels it there when the connection comes back.
-    if (waited == Waited::cancelled) co_return Connection::Result(unexpect, interrupted_error());
     const TimePoint now = std::chrono::steady_clock::now();
+    if (waited == Waited::cancelled || now >= give_up)
+      co_return Connection::Result(unexpect, interrupted_error());
     if (cancelling && now >= limit)
       co_return cut_short(connection, Connection::Result(unexpect), false, false);
     if (!cancelling) limit = saturating_add(now, cancel_grace(connection));
@@ -127,10 +132,11 @@ inline boost::asio::awaitable<Connection::Result> answer(Connection& connection,
 
 inline boost::asio::awaitable<Connection::Result> query(Connection& connection, std::string sql,
                                                         std::vector<Value> values, TimePoint deadline,
-                                                        std::stop_token stop = {}) {
+                                                        std::stop_token stop = {},
+                                                        TimePoint give_up = no_deadline) {
   if (auto error = send(connection, {.text = std::move(sql), .values = values}))
     co_return Connection::Result(unexpect, *std::move(error));
-  co_return co_await answer(connection, deadline, std::move(stop));
+  co_return co_await answer(connection, deadline, std::move(stop), give_up);
 }
 
 inline boost::asio::awaitable<Connection::Result> prepared(Connection& connection, std::string sql,
@@ -213,6 +219,46 @@ inline boost::asio::awaitable<ResourceResult<Connection>> open(Pool& pool, Claim
                                                 closed ? Reason::shutdown : limits.reason(waited)));
 }
 
+inline boost::asio::awaitable<ResourceResult<Connection>> acquire(
+    Pool& pool, bulkhead::detail::KeptOptions<AcquireOptions> kept) {
+  AcquireOptions& options = kept.options;
+  const auto executor = co_await boost::asio::this_coro::executor;
+  Limits limits{.deadline = options.deadline, .stop = options.stop};
+  limits.until = std::min(options.deadline, pool.waits_until(options.timeout));
+  for (;;) {
+    ClaimResult claimed = co_await claim(pool, options, executor);
+    if (!claimed) co_return ResourceResult<Connection>(unexpect, std::move(claimed).error());
+    Claim<Connection> claim = *std::move(claimed);
+    if (claim.vacant()) co_return co_await open(pool, std::move(claim), limits);
+    if (claim.unchecked()) {
+      const TimePoint patience = saturating_add(std::chrono::steady_clock::now(), pool.reset_timeout());
+      (*claim).set_deadline(no_deadline);
+      bool good = (*claim).good();
+      if (good) {
+        const Connection::Result answered =
+            co_await query(*claim, "select 1", {}, patience, limits.stop, limits.until);
+        good = answered.has_value();
+        // The connection may be as good as ever. The claim gives it back, to be validated by the next.
+        if (!good && answered.error().kind == Error::Kind::cancelled) {
+          const bool late = std::chrono::steady_clock::now() >= limits.until;
+          const Reason why = limits.reason(late ? Waited::timed_out : Waited::cancelled);
+          co_return ResourceResult<Connection>(unexpect, pool.rejection(options.priority, why));
+        }
+      }
+      if (!good) {
+        std::move(claim).discard();
+        if (limits.until != no_deadline)  // back in line, for the rest of its time
+          options.timeout =
+              std::max(limits.until - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0));
+        continue;
+      }
+    }
+    Lease lease = std::move(claim).lease();
+    lease->set_deadline(limits.deadline);
+    co_return ResourceResult<Connection>(std::move(lease));
+  }
+}
+
 }  // namespace detail
 
 // A statement with parameters, which are copied; until the deadline that came with the connection.
@@ -234,43 +280,12 @@ boost::asio::awaitable<Connection::Result> async_prepared(Connection& connection
 }
 
 // In line with the callers of every other form. Opens and validates on this executor. options.timeout bounds the
-// wait in line and for the connection to be opened together; when it or the deadline comes, or the call is
-// cancelled, while a connection is being opened, a thread of the pool opens it to the end and keeps it for the
+// wait in line, for a validation and for the connection to be opened together; when it or the deadline comes, or the
+// call is cancelled, while a connection is being opened, a thread of the pool opens it to the end and keeps it for the
 // next caller. Only what the server does, or does not do within connect_timeout, counts as a failure.
 inline boost::asio::awaitable<ResourceResult<Connection>> async_acquire(Pool& pool,
                                                                         AcquireOptions options = {}) {
-  const auto executor = co_await boost::asio::this_coro::executor;
-  detail::Limits limits{.deadline = options.deadline, .stop = options.stop};
-  limits.until = std::min(options.deadline, pool.waits_until(options.timeout));
-  for (;;) {
-    detail::ClaimResult claimed = co_await detail::claim(pool, options, executor);
-    if (!claimed) co_return ResourceResult<Connection>(unexpect, std::move(claimed).error());
-    Claim<Connection> claim = *std::move(claimed);
-    if (claim.vacant()) co_return co_await detail::open(pool, std::move(claim), limits);
-    if (claim.unchecked()) {
-      const TimePoint patience = saturating_add(std::chrono::steady_clock::now(), pool.reset_timeout());
-      (*claim).set_deadline(no_deadline);
-      bool good = (*claim).good();
-      if (good) {
-        const Connection::Result answered =
-            co_await detail::query(*claim, "select 1", {}, std::min(limits.deadline, patience), limits.stop);
-        good = answered.has_value();
-        const bool stopped = !good && answered.error().kind == Error::Kind::cancelled;
-        const bool late = !good && answered.error().timed_out() && limits.deadline < patience;
-        // The connection may be as good as ever. The claim gives it back, to be validated by the next.
-        if (stopped || late)
-          co_return ResourceResult<Connection>(
-              unexpect, pool.rejection(options.priority, late ? Reason::deadline : Reason::cancelled));
-      }
-      if (!good) {
-        std::move(claim).discard();
-        continue;
-      }
-    }
-    Lease lease = std::move(claim).lease();
-    lease->set_deadline(limits.deadline);
-    co_return ResourceResult<Connection>(std::move(lease));
-  }
+  return detail::acquire(pool, bulkhead::detail::KeptOptions(std::move(options)));
 }
 
 }  // namespace bulkhead::postgres

@@ -18,6 +18,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/strand.hpp>
 #include <filesystem>
+#include <latch>
 #include <thread>
 
 #include "server_test.h"
@@ -390,7 +391,7 @@ TEST(PostgresAsync, ACallerThatGivesUpDuringValidationGivesTheConnectionBack) {
   o.validate_after = 0ns;
   o.reset_timeout = 20s;
   o.connection.cancel_grace = 20s;
-  for (const bool stopped : {false, true}) {
+  for (const Reason limit : {Reason::deadline, Reason::timeout, Reason::cancelled}) {
     Pool pool(o);
     int pid = 0;
     {
@@ -400,32 +401,69 @@ TEST(PostgresAsync, ACallerThatGivesUpDuringValidationGivesTheConnectionBack) {
     }
     ASSERT_EQ(kill(pid, SIGSTOP), 0);  // it answers once it goes on
     std::stop_source stop;
-    const auto deadline = stopped ? no_deadline : steady_clock::now() + 20ms;
+    const auto began = steady_clock::now();
+    AcquireOptions asked{.stop = stop.get_token()};
+    if (limit == Reason::deadline) asked.deadline = began + 50ms;
+    if (limit == Reason::timeout) asked.timeout = 50ms;
     std::thread other([&] {
-      if (stopped) {
-        while (pool.snapshot().gate.in_flight == 0) std::this_thread::yield();
-        stop.request_stop();
-      } else {
-        std::this_thread::sleep_until(deadline + 1ms);
-        kill(pid, SIGCONT);
-      }
+      if (limit != Reason::cancelled) return;
+      while (pool.snapshot().gate.in_flight == 0) std::this_thread::yield();
+      stop.request_stop();
     });
     run([&]() -> awaitable<void> {
-      const auto none = co_await async_acquire(pool, {.deadline = deadline, .stop = stop.get_token()});
-      const std::optional<Reason> why =
-          none || !none.error().rejection ? std::nullopt : std::optional(none.error().rejection->reason);
-      if (stopped) {
-        EXPECT_EQ(why, Reason::cancelled);
-      } else {  // the answer may be quicker than the cancellation of the query
-        EXPECT_TRUE(none || why == Reason::deadline);
+      const auto none = co_await async_acquire(pool, asked);
+      EXPECT_FALSE(none);
+      if (!none) {
+        EXPECT_EQ(none.error().rejection.value_or(Rejection()).reason, limit);
       }
     });
+    EXPECT_LT(steady_clock::now() - began, 10s) << to_string(limit);
     other.join();
     kill(pid, SIGCONT);
     auto db = pool.acquire({.timeout = 20s});
     ASSERT_TRUE(db) << db.error().message();
     EXPECT_EQ((*db)->backend_pid(), pid);
   }
+}
+
+// Back in line after a validation that has failed, a call has the rest of its time.
+TEST(PostgresAsync, ATimeoutIsForAllAttemptsTogether) {
+  PoolOptions o = options("async_attempts", 1);
+  o.validate_after = 0ns;
+  o.reset_timeout = 1s;
+  o.connection.cancel_grace = 1ms;
+  Pool pool(o);
+  int pid = 0;
+  {
+    auto db = pool.acquire();
+    ASSERT_TRUE(db) << db.error().message();
+    pid = (*db)->backend_pid();
+  }
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  std::latch over(1);
+  std::thread next;  // in line behind it, so that it gets the slot of the connection that has failed
+  const auto began = steady_clock::now();
+  run(
+      [&]() -> awaitable<void> {
+        auto none = co_await async_acquire(pool, {.timeout = 1200ms});
+        EXPECT_FALSE(none);
+        if (!none) {
+          EXPECT_EQ(none.error().rejection.value_or(Rejection()).reason, Reason::timeout);
+        }
+      },
+      [&]() -> awaitable<void> {
+        next = std::thread([&] {
+          auto db = pool.acquire({.timeout = 20s});
+          EXPECT_TRUE(db) << db.error().message();
+          over.wait();
+        });
+        while (pool.snapshot().gate.waiting == 0) std::this_thread::yield();
+        co_return;
+      });
+  EXPECT_LT(steady_clock::now() - began, 2200ms);
+  over.count_down();
+  next.join();
+  kill(pid, SIGCONT);
 }
 
 // ---- the end ----
