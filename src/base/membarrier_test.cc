@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <thread>
@@ -34,15 +35,18 @@ bool forbid(const std::vector<unsigned>& calls) {
 }
 
 // "Store, then load" on both sides; the rounds in which neither saw the other's store. `begin` runs once the other
-// thread exists: without mprotect() none could be made.
+// thread exists: without mprotect() none could be made. Ends early where a round takes long: on a busy machine, or where
+// a barrier is a pause.
 template <class Begin>
 int missed(int rounds, Begin begin) {
+  constexpr int kOver = 1 << 30;
   std::atomic<int> x{0}, y{0}, seen{0}, turn{0};
   int both_missed = 0;
   std::thread often([&] {
     for (int round = 1; round <= rounds; ++round) {
-      while (turn.load(std::memory_order_acquire) != round) {
-      }
+      int now = turn.load(std::memory_order_acquire);
+      while (now != round && now != kOver) now = turn.load(std::memory_order_acquire);
+      if (now == kOver) return;
       x.store(1, std::memory_order_relaxed);
       std::atomic_signal_fence(std::memory_order_seq_cst);
       seen.store(y.load(std::memory_order_relaxed), std::memory_order_relaxed);
@@ -50,7 +54,9 @@ int missed(int rounds, Begin begin) {
     }
   });
   begin();
-  for (int round = 1; round <= rounds; ++round) {
+  const auto enough = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  for (int round = 1; round <= rounds && (round <= 10 || std::chrono::steady_clock::now() < enough);
+       ++round) {
     x = y = 0;
     turn.store(round, std::memory_order_release);
     y.store(1, std::memory_order_relaxed);
@@ -59,6 +65,7 @@ int missed(int rounds, Begin begin) {
     while (turn.load(std::memory_order_acquire) != -round) std::this_thread::yield();
     both_missed += saw == 0 && seen.load(std::memory_order_relaxed) == 0;
   }
+  turn.store(kOver, std::memory_order_release);
   often.join();
   return both_missed;
 }
