@@ -104,12 +104,13 @@ function(bulkhead_adapter name)
 endfunction()
 
 # bulkhead_test(name LABEL unit|adapter|acceptance|stress|model|regressions|app|web SOURCES a_test.cc [LINKS rapidcheck]
-#               [TIMEOUT seconds] [SERIAL] [STANDARD 23])
+#               [TIMEOUT seconds] [SERIAL] [STANDARD 23] [EXHAUSTIVE '*.Slow*'])
 #
 # A GoogleTest program; each of its tests becomes one of CTest's. SERIAL: nothing else runs beside it, for tests that
-# measure time. STANDARD: tests of headers that use more of a later C++; CTest's names begin with Cxx23. then. ROOMS is for bulkhead_room().
+# measure time. STANDARD: tests of headers that use more of a later C++; CTest's names begin with Cxx23. then. EXHAUSTIVE: a GoogleTest
+# pattern of the tests that get the label exhaustive instead, because `make test` can do without them. ROOMS is for bulkhead_room().
 function(bulkhead_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 TEST "SERIAL" "LABEL;TIMEOUT;STANDARD" "SOURCES;LINKS;ROOMS")
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "SERIAL" "LABEL;TIMEOUT;STANDARD;EXHAUSTIVE" "SOURCES;LINKS;ROOMS")
   if(NOT TEST_LABEL OR TEST_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "bulkhead_test(${name}): LABEL is missing, or unknown arguments: ${TEST_UNPARSED_ARGUMENTS}")
   endif()
@@ -134,8 +135,14 @@ function(bulkhead_test name)
     endif()
     target_precompile_headers(${name} REUSE_FROM bulkhead_test_pch)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST ${prefix}
-    PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} RUN_SERIAL ${TEST_SERIAL})
+  set(properties TIMEOUT ${TEST_TIMEOUT} RUN_SERIAL ${TEST_SERIAL})
+  set(filter "")
+  if(TEST_EXHAUSTIVE)
+    set(filter TEST_FILTER -${TEST_EXHAUSTIVE})
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST ${prefix} TEST_LIST ${name}_EXHAUSTIVE_TESTS TEST_FILTER ${TEST_EXHAUSTIVE}
+      PROPERTIES LABELS exhaustive ${properties})
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST ${prefix} ${filter} PROPERTIES LABELS ${TEST_LABEL} ${properties})
 endfunction()
 
 # bulkhead_bench(name SOURCES a.cc [LINKS absl::synchronization] SMOKE <arguments of a run of a second or two>)

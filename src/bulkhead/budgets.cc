@@ -12,7 +12,8 @@ namespace bulkhead {
 namespace detail {
 namespace {
 
-[[noreturn]] void invalid(std::string_view bulkhead, std::string_view budget, std::string_view problem) {
+[[noreturn]] void invalid_budget(std::string_view bulkhead, std::string_view budget,
+                                 std::string_view problem) {
   base::throw_invalid(base::join({"bulkhead \"", bulkhead, "\": budgets.", budget, " ", problem}));
 }
 
@@ -97,24 +98,24 @@ void Budgets::check(std::string_view bulkhead, const std::vector<BudgetOptions>&
                                     std::to_string(kMostBudgets), " entries: leave some out"}));
   for (const BudgetOptions& o : options) {
     if (!is_name(o.name))
-      invalid(bulkhead, base::join({"\"", o.name, "\""}),
-              "is not a name: give 1 to 23 letters, digits, '_' and '-'");
+      invalid_budget(bulkhead, base::join({"\"", o.name, "\""}),
+                     "is not a name: give 1 to 23 letters, digits, '_' and '-'");
     if (std::ranges::count(options, o.name, &BudgetOptions::name) > 1)
-      invalid(bulkhead, o.name, "is given twice: keep one of them");
+      invalid_budget(bulkhead, o.name, "is given twice: keep one of them");
     if (o.max == 0 || o.max > kMostUnits)
-      invalid(bulkhead, o.name,
-              base::join({"max = ", std::to_string(o.max), " is out of range: give 1 to ",
-                          std::to_string(kMostUnits)}));
+      invalid_budget(bulkhead, o.name,
+                     base::join({"max = ", std::to_string(o.max), " is out of range: give 1 to ",
+                                 std::to_string(kMostUnits)}));
     const GateOptions gate = gate_of(o, line);
     if (o.scope == Scope::process) {
       [[maybe_unused]] const Gate tried(gate);
       continue;
     }
     if (!sources)
-      invalid(bulkhead, o.name,
-              base::join({"scope = ", to_string(o.scope),
-                          " is not available here: give RegistryOptions::sources or "
-                          "BulkheadOptions::sources, such as a shm::Host"}));
+      invalid_budget(bulkhead, o.name,
+                     base::join({"scope = ", to_string(o.scope),
+                                 " is not available here: give RegistryOptions::sources or "
+                                 "BulkheadOptions::sources, such as a shm::Host"}));
     shared::ScopedGate::check(gate, o.scope, *sources, true);
   }
 }
@@ -125,10 +126,10 @@ void Budgets::check_change(std::string_view bulkhead, const std::vector<BudgetOp
   for (const BudgetOptions& o : options) {
     const Budget* const budget = known(o.name);
     if (!budget && ++names > kMostEver)
-      invalid(bulkhead, o.name,
-              "is the 17th name of a budget of this bulkhead: restart, or use an earlier name");
+      invalid_budget(bulkhead, o.name,
+                     "is the 17th name of a budget of this bulkhead: restart, or use an earlier name");
     if (budget && budget->scope != o.scope)
-      invalid(bulkhead, o.name, "scope cannot change while the bulkhead exists: make a new one");
+      invalid_budget(bulkhead, o.name, "scope cannot change while the bulkhead exists: make a new one");
   }
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using Pair = std::array<std::uint64_t, 2>;
 
-constexpr std::string_view kOther = "other";
+constexpr std::string_view kOtherTenants = "other";
 
 Pair counters(const BulkheadSnapshot& s) { return {s.gate.admitted + s.bypassed, s.gate.rejected()}; }
 
@@ -26,7 +26,7 @@ void TopTenants::score(const View& view, TimePoint now) {
   seen.reserve(view.live.size());
   for (const auto* entry : view.live) {
     // The overflow bulkhead belongs to no tenant; a tenant with the id "other" is counted among the others.
-    if (entry->tenant_id.empty() || entry->tenant_id == kOther) continue;
+    if (entry->tenant_id.empty() || entry->tenant_id == kOtherTenants) continue;
     const auto before = seen_.find(entry->tenant_id);
     const Seen old = before != seen_.end() ? before->second : Seen{};
     const Pair counts = counters(entry->now);
@@ -90,7 +90,8 @@ std::vector<TopTenants::Line> TopTenants::update(const View& view, TimePoint now
   elect(now);
 
   std::vector<Line> lines;
-  Line other{.tenant = std::string(kOther), .admitted = other_[0], .rejected = other_[1], .is_other = true};
+  Line other{
+      .tenant = std::string(kOtherTenants), .admitted = other_[0], .rejected = other_[1], .is_other = true};
   if (view.unlisted) other.active_calls += view.unlisted->gate.permits;
   for (const auto* entry : view.live) {
     const auto shown = shown_.find(entry->tenant_id);
