@@ -28,8 +28,8 @@ void hand_off(const Settings& settings, Results& results) {
               .rows = {}};
   if (!settings.wants(table.title)) return;
   Team team(2);
-  // One window is a window of all designs, who take turns hand-off by hand-off: they differ by less than the
-  // machine's own pace does from one window to the next.
+  // Within one window all designs take turns, hand-off by hand-off: they differ by less than the speed of the machine does
+  // from one window to the next.
   std::vector<Sample> window;
   const auto series = take_turns(table.title, settings.apply(plan), contenders.size(), [&](std::size_t i) {
     if (i > 0) return window[i];

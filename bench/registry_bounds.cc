@@ -1,7 +1,7 @@
 // registry_bounds.cc - a registry at its documented bounds: how long each operation holds the lock that a call for a new
 // tenant needs, how long the operation takes, and what it costs in memory.
 //
-//   bulkhead_registry_bounds            1 000 000 tenants (13 GB), 10 000 bulkheads
+//   bulkhead_registry_bounds            1 000 000 tenants (15 GB), 10 000 bulkheads
 //   bulkhead_registry_bounds 100000     the number of tenants
 //   bulkhead_registry_bounds --quick    a hundredth of the bounds
 //

@@ -57,8 +57,8 @@ class Contender {
  public:
   virtual ~Contender() = default;
 
-  // From now on with another copy of the rival, in another page. Where in the chip a cache line is at home changes
-  // what two cores pay to pass it on by up to a quarter, and that must not decide who wins.
+  // Continues with another copy of the rival, in another page. The place of a cache line in the chip changes the cost of
+  // passing it between two cores by up to a quarter, and that must not decide the comparison.
   virtual void move_elsewhere() = 0;
   // n times: in and out again. Returns how many were let in.
   virtual std::uint64_t try_calls(std::uint64_t n) = 0;

@@ -8,19 +8,20 @@
 // apply. For a registry without a file: Server admin(registry, {...}); this is an error if the registry has a LiveConfig.
 //
 // docs/formats/rest.md describes the interface. Clients of the unix socket have full rights. Clients of TCP on a loopback
-// address may read; a bearer token gives a client the rights of its role. Every change has a reason, ends by itself, and is in the audit log.
+// address may read; a bearer token gives a client the rights of its role. Every change has a reason, ends by itself, and
+// is in the audit log.
 //
 // Threads: every member may be called from any thread. The server has two threads of low priority: one serves HTTP, the
 //   other makes the changes, one after the other.
 // Promises: no call to a bulkhead ever waits for the server. Its memory, connections and threads are bounded, whatever
 //   clients do. Every change is written to the audit log. So are denials, up to 20 per second and 1000 per hour one by
-//   one; the others are counted, and one entry states their number. If the audit file cannot be written (a full disk), changes are
-//   still made: an event says that lines are missing, and bulkhead_audit_lost_total counts them. The destructor ends
-//   drains and forced breakers and restores what they replaced, and the overrides of a server without a LiveConfig of
-//   yours. Overrides of your LiveConfig stay in force.
+//   one; the others are counted, and one entry states their number. If the audit file cannot be written (a full disk),
+//   changes are still made: an event says that lines are missing, and bulkhead_audit_lost_total counts them. The
+//   destructor ends drains, forced breakers and faults and restores what they replaced. It also ends the overrides of a
+//   server that was made without a LiveConfig; overrides of your LiveConfig stay in force.
 // Not promised: two processes cannot share one socket path. The socket of a dead process is replaced; that of a running
 //   one is an error.
-// Cost: ten samples of each gate and one snapshot of everything per second; about 240 KB of history for a bulkhead that
+// Cost: ten samples of each gate and one snapshot of everything per second; about 260 KB of history for a bulkhead that
 //   is an hour old.
 #pragma once
 

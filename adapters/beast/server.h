@@ -166,7 +166,8 @@ class Server {
   std::uint64_t accept_failures() const noexcept;  // attempts
   std::uint32_t threads()
       const noexcept;  // that run() has; fewer than the options say if the system had no more
-  // Serves on this thread and threads-1 more, or as many as the system has, until stop(), or until drain() has ended the last connection.
+  // Serves on this thread and threads-1 more, or as many as the system has, until stop(), or until drain() has ended the
+  // last connection.
   void run();
   // Stops accepting and waits for the end of the last connection. True: all have ended. False: `until` came first; the
   // remaining ones are still served, drain() may be called again, and stop() cuts them. May be called by any thread but

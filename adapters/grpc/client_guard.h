@@ -15,12 +15,13 @@
 // Retries: gRPC retries below this interceptor, so an RPC and all its attempts are one call: one place, one token of the rate
 // limit, one outcome, the last. The server sees each attempt (MethodSnapshot::retries). A breaker and a cap on the
 // client therefore bound RPCs, not attempts; bound those by `maxAttempts` and `retryThrottling` of the service config.
-// Waiting: the deadline of the ClientContext is the deadline of the wait, and TryCancel() ends it. A unary RPC that is one batch of
-// operations waits without a thread of its own, so in the callback API and with a completion queue its caller goes on. gRPC makes several
-// batches of a stream, of a unary RPC with a reactor and of one with ReadInitialMetadata(). These block the thread that starts them (that calls
-// ReadInitialMetadata()), because gRPC may issue the other batches before the RPC is admitted: use max_wait 0 for those that are started on
-// a callback thread.
-// Threads: every member may be called from any thread. The registry outlives the guard, the guard outlives its channels' RPCs.
+// Waiting: the deadline of the ClientContext is the deadline of the wait, and TryCancel() ends it. A unary RPC that is one
+// batch of operations waits without a thread of its own, so in the callback API and with a completion queue its caller
+// continues. gRPC makes several batches of a stream, of a unary RPC with a reactor and of one with ReadInitialMetadata().
+// These block the thread that starts them (that calls ReadInitialMetadata()), because gRPC may issue the other batches
+// before the RPC is admitted: use max_wait 0 for those that are started on a callback thread.
+// Threads: every member may be called from any thread. The registry must outlive the guard, and the guard the RPCs of its
+// channels.
 // Cost: gRPC makes the interceptor, one allocation; one more for an RPC that waits.
 #pragma once
 

@@ -248,8 +248,9 @@ class Rpc {
 
 namespace {
 
-// A callback RPC between gRPC's question for interceptors and its method, both on one thread. It gets no interceptor, because gRPC makes
-// another round trip to its core for each batch that one may have seen; unary(), start() and GuardedService see the end themselves.
+// A callback RPC between gRPC's request for an interceptor and its method, both on one thread. It gets no interceptor,
+// because gRPC makes another round trip to its core for each batch that an interceptor may see; unary(), start() and
+// GuardedService notice the end of the RPC themselves.
 struct Arrival {
   const ::grpc::ServerContextBase* context = nullptr;
   MethodCounters* method = nullptr;
@@ -425,8 +426,8 @@ void RpcEntry::begin(::grpc::CallbackServerContext* context, Decided decided) {
   });
 }
 
-// What a client that goes leaves behind is decided once, by state_: either cancel() comes first, and a place that arrives
-// later goes back, or the RPC was admitted, and its reactor hears of the cancellation.
+// A cancellation and an admission may race; state_ decides once. If cancel() is first, a place that arrives later goes
+// back. If the RPC was admitted first, its reactor gets the cancellation.
 void RpcEntry::decide(Rpc* rpc, Result<Call> call) {
   State expected = waiting;
   if (!call) {

@@ -1,5 +1,5 @@
-// server_guard.h - the bulkheads of a gRPC server: which one an RPC needs, how long it may wait, what a rejected client
-// is told.
+// server_guard.h - the bulkheads of a gRPC server: which one an RPC needs, how long it may wait, and the status of a
+// rejected one.
 //
 //   bulkhead::grpc::ServerGuard guard(registry, {.methods = {{.name = "/store.Shop/Buy", .bulkhead = "payments"},
 //                                                            {.name = "/store.Shop/", .bulkhead = "shop"}}});
@@ -36,8 +36,8 @@
 // Threads: every member may be called from any thread. The registry outlives the guard, the guard outlives the server.
 // Synchronous API: gRPC gives each RPC a thread, also while it waits in line; so `max_queue` bounds threads, too.
 // Not for the asynchronous API (completion queues): guard() rejects there with INTERNAL.
-// Cost of install(): a synchronous RPC gets an interceptor (two allocations), which gRPC asks once for each batch of operations; a
-// callback RPC gets none. `make bench-grpc` measures it.
+// Cost of install(): a synchronous RPC gets an interceptor (two allocations), which gRPC calls once for each batch of
+// operations; a callback RPC gets none. `make bench-grpc` measures it.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -84,7 +84,8 @@ struct ServerGuardOptions {
   std::vector<Method> methods{};
   // Asked first; nullopt: `methods` decide. It must not block, and must not throw.
   std::function<std::optional<Method>(const Arrival&)> router{};
-  // Whose priorities and tenants are believed: addresses and networks, and peers that `trusts` accepts, for example by certificate.
+  // The peers whose priorities and tenants are accepted: addresses and networks, and peers for which `trusts` is true, for
+  // example by their certificate.
   std::vector<std::string> trusted_peers{};
   std::function<bool(const ::grpc::ServerContextBase&)> trusts{};
   std::string priority_key = "priority";   // metadata, in lower case; empty: not read
@@ -92,9 +93,9 @@ struct ServerGuardOptions {
   // Never protected, also if "/" matches: a server that is full is still healthy.
   std::vector<std::string> exempt = {"/grpc.health.v1.", "/grpc.reflection."};
   RejectionOptions rejections{};
-  // Rejections above a rate are held before they leave, so that clients that call again at once do not keep the server busy
-  // with rejections (http_guard.h). In the synchronous API each one that is held keeps its thread. An RPC costs more than an HTTP
-  // request, and batches of them delay the other methods, so fewer are sent, one at a time.
+  // Rejections above a rate are delayed, so that clients that call again at once do not keep the server busy with
+  // rejections (http_guard.h). In the synchronous API each delayed rejection keeps its thread. An RPC costs more than an
+  // HTTP request, and batches of them delay the other methods, so fewer are sent, one at a time.
   http::StormOptions storm{.per_second = 250, .batch = 1};
   std::function<Outcome(::grpc::StatusCode)> verdict{};  // default: grpc::verdict()
 };

@@ -32,7 +32,7 @@ struct EngineOptions {
   bool watch = true;  // the file, for changes
   http::StormOptions storm{};
   std::uint32_t max_held = 1024;            // rejections that are held at once
-  std::shared_ptr<workers::Board> board{};  // what workers tell each other, and operators them
+  std::shared_ptr<workers::Board> board{};  // numbers of all workers, and orders of operators
   void (*resume)(Visit& visit) = nullptr;
   // Why a changed file cannot be applied, besides its own problems; empty: it can.
   std::function<std::vector<std::string>(const Config& config)> check{};
@@ -50,7 +50,7 @@ class Engine {
   void decided(std::shared_ptr<Wait> wait) noexcept;
   void run() noexcept;                     // resumes the visits that are decided, applies a changed file
   void ring() noexcept { clock_.ring(); }  // see loop.h
-  void tick() noexcept;                    // tells the other workers, obeys operators; from time to time
+  void tick() noexcept;                    // publishes the numbers, applies the orders of operators; periodic
   void end() noexcept;                     // stops the threads
   void leave() noexcept;                   // the process ends: its counters stay in the sum
 

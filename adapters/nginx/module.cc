@@ -153,7 +153,7 @@ ngx_int_t init_process(ngx_cycle_t* cycle) {
     const ngx_uint_t level = problem ? NGX_LOG_ERR : NGX_LOG_NOTICE;
     ngx_log_error(level, log, 0, "%V", &line);
   };
-  // nginx waits for signals in its event loop: a thread of ours that took one would leave the loop asleep.
+  // nginx waits for signals in its event loop: if a thread of this module got one, the loop would not wake up.
   const base::SignalsBlocked blocked;
   try {
     the_engine = new Engine(std::move(options));

@@ -31,11 +31,12 @@ Outcome verdict_of(ngx_http_request_t* r, ngx_int_t rc) noexcept {
   return http::verdict(static_cast<int>(status));
 }
 
-// Says what the upstream's part was worth; from now on only the client can be slow.
+// Decides the outcome when the upstream is done; from now on only the client can be slow.
 void decide(Visit& v, ngx_int_t rc) noexcept {
   if (v.outcome) return;
   if (v.timer.timer_set) ngx_del_timer(&v.timer);
-  // A client whose deadline has passed is one that has gone: anybody could open the breaker by short deadlines.
+  // A passed deadline counts as a client that has disconnected. Otherwise any client could open the breaker with short
+  // deadlines.
   const Outcome late = v.late_by_deadline ? Outcome::ignored : Outcome::timeout;
   v.outcome = v.late ? late : verdict_of(v.request, rc);
 }

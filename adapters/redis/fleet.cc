@@ -273,7 +273,7 @@ class FleetEngine {
     store_->connect(Clock::now() + std::chrono::nanoseconds(std::min(times_.heartbeat, kConnectTimeout)));
   }
 
-  // It has answered what was asked. That it can be connected to says little: it may answer all requests with an error.
+  // The store has answered requests. A connection alone is not enough: the store may answer all requests with an error.
   void all_is_well() {
     failures_ = 0;
     std::string warnings;

@@ -13,18 +13,18 @@
 //   of the fleet: one that takes long delays the others, and no lease. The fleet outlives the bulkheads that were made with it.
 // Promises: at most max_concurrent units are in use under valid leases, through crashes, pauses and partitions of processes,
 //   lost, late and repeated messages, and a store that restarts, forgets, rolls back or whose clock steps. No call waits for
-//   the network in FleetMode::block, and none longer than it is willing to stay in line in FleetMode::direct.
-// Not promised: that calls are counted which outlive their lease and the grace; anything while two servers both believe to be
-//   the master; order between processes; that all units are used in FleetMode::block. What WhenCutOff admits is on top.
+//   the network in FleetMode::block, and none longer than its timeout in FleetMode::direct.
+// Not promised: that calls are counted which outlive their lease and the grace; the limit while two servers act as master;
+//   order between processes; that all units are used in FleetMode::block. Calls that WhenCutOff admits are not included.
 // Limits: max_concurrent up to 16'777'215. fairness is fifo; no critical_reserve, groups, threads or tenants, and no
 //   adaptive limit. FleetMode::direct needs max_queue.
 // Processes of one host: with a shm::Host (adapters/shm/host.h) they are one member. One of them talks to the store for all;
-//   when it ends, another one goes on within 0.1 s. A process that is stopped while it is that one lets the lease end.
+//   when it ends, another one takes over within 0.1 s. If that process is stopped (SIGSTOP) but not ended, the lease ends.
 // Exhaustion: the first bulkhead of a fleet starts its threads; if the system has none left, making it throws
 //   std::system_error, and the next one tries again. Without file descriptors the store is not reached: see WhenCutOff.
 // fork(): make the fleet after it. In a child, bulkheads of the parent's fleet reject everything.
-// Cost: 36 ns for a call that need not wait, without a lock; two threads; the store carries a request per heartbeat (lease / 5), and at
-//   most one per lease / 250 while calls are rejected, or two per call in FleetMode::direct.
+// Cost: 36 ns for a call that need not wait, without a lock; two threads; the store carries a request per heartbeat
+//   (lease / 5), and at most one per lease / 250 while calls are rejected, or two per call in FleetMode::direct.
 #pragma once
 
 #include <functional>

@@ -127,7 +127,7 @@ class FleetLimit {
   std::atomic<std::thread::id> teller_{};
   // Held while the user's numbers are read, and to forget it. Not while its handlers run: leases go on.
   detail::StdMutex looking_;
-  UnitUser* user_;  // written under both and so read under either of them, which Clang has no word for
+  UnitUser* user_;  // written under both locks, so read under either; Clang cannot express that
 };
 
 }  // namespace bulkhead::redis

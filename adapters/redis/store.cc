@@ -91,7 +91,7 @@ void Store::connect(Until until) {
     connection_ = std::move(connection);
     address_ = address;
   } catch (...) {
-    moved_to_ = {};  // a node that is gone is asked for no more
+    moved_to_ = {};  // a node that is gone is not asked again
     asking_ = false;
     throw;
   }

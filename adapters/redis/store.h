@@ -1,8 +1,8 @@
 // store.h - the limits of a fleet in Redis or Valkey: finds the server, keeps a connection to it, and carries requests of
-// many limits in one round trip. Used by one thread, which it makes wait for the network.
+// many limits in one round trip. Used by one thread, which waits for the network in it.
 //
-// Sentinel: they are asked for the master at each connection, with the password of the URL if they ask for one. Cluster: MOVED and ASK are followed; all limits of a prefix
-// are in one slot, so one connection suffices.
+// Sentinel: at each connection the Sentinels are asked for the master, with the password of the URL if they require one.
+// Cluster: MOVED and ASK are followed; all limits of a prefix are in one slot, so one connection suffices.
 #pragma once
 
 #include <memory>

@@ -14,13 +14,13 @@
 //   (it is stopped, or the machine is overloaded).
 // Promises: the cap holds at every instant, also when processes are killed, stopped, forked or replaced, and across
 //   resize(). What a killed process held is free within 2 ms of its end if a call waits for it, otherwise at the
-//   next call that finds the limit full. No call ever waits for another process to do something, except to give its units back.
+//   next call that finds the limit full. No call ever waits for another process, except for its units.
 // Not promised: that all processes state the same max_concurrent. The latest statement counts: a new process, a changed
 //   configuration, an override.
 // Limits: max_concurrent up to 4096 (the max of a budget: any), 32 bulkheads and budgets and 256 processes in one region.
 //   fairness is fifo; no groups, threads or tenants, and no adaptive limit.
-// Cost: 32 ns for a call that need not wait, without a lock (docs/design/shm.md). While a call waits, one thread of its process looks every
-//   millisecond; without waiting calls nothing runs.
+// Cost: 32 ns for a call that need not wait, without a lock (docs/design/shm.md). While a call waits, one thread of its
+//   process looks every millisecond; without waiting calls nothing runs.
 #pragma once
 
 #include <cstdint>

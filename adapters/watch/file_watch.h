@@ -1,11 +1,11 @@
-// file_watch.h - tells when a file says something else than before, however that came about.
+// file_watch.h - calls a function when the content of a file has changed, however it was replaced.
 //
 //   bulkhead::watch::FileWatch watch({.path = "/etc/shop/bulkhead.yaml", .on_change = [&] { live.reload("watch"); }});
 //   std::signal(SIGHUP, [](int) { the_watch->poke(); });
 //
 // Written in place, replaced by a rename (editors, deployment), or by a swap of a symbolic link on the way to it
-// (Kubernetes' ConfigMaps): the directories of all of these are watched, not the file, whose watch dies with it. Where the
-// system tells nothing (network file systems), a look now and then finds it.
+// (Kubernetes' ConfigMaps): the directories of all of these are watched, not the file, because a watch of a file ends when
+// the file is replaced. Where the system reports nothing (network file systems), a periodic look finds the change.
 //
 // Threads: one of its own, on which the functions are called, one at a time. They may call poke(), and must not destroy
 //   the watch, whose destructor waits for them.

@@ -1,4 +1,4 @@
-// load.h - the clients of the storm: those who come back at once, and those whose latency counts.
+// load.h - the clients of the storm: clients that retry at once, and clients whose latency is measured.
 #pragma once
 
 #include <atomic>

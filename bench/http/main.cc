@@ -2,7 +2,7 @@
 //
 // Every server is a process of its own, with one thread. Short rounds, in turn, and the medians of what is compared within
 // a round, because the machine's own speed changes from second to second. The processor time per request is the steadier
-// figure: it does not depend on who else is there.
+// figure: it does not depend on what else runs on the machine.
 #include <sys/mman.h>
 #include <unistd.h>
 

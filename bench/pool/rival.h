@@ -1,8 +1,9 @@
 // rival.h - what a pool of threads is to this benchmark, and the loops that every rival runs.
 //
-// A rival brings post(f), which has f run some time, and submit(f), which gives something to get() what f
-// returned from; has_workers says whether its threads outlive a task. One thread submits. It never has more than `window` tasks outstanding: at that many it sleeps until
-// half of them are done, for every rival, so that unbounded queues are not measured by their memory.
+// A rival has post(f), which runs f later, and submit(f), which returns an object whose get() gives what f returned;
+// has_workers says whether its threads outlive a task. One thread submits. It never has more than `window` tasks
+// outstanding: at that number it sleeps until half of them are done, for every rival, so that unbounded queues are not
+// measured by their memory.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,11 @@
 // journal.h - the events of the process, and the audit log of changes and denials.
 //
 // The last thousand entries stay in memory, and beside them the last thousand automatic events and the last 200 denials,
-// so that neither a trouble that comes and goes nor clients without access can displace what people did. All are passed
-// to `tell`; audit entries and automatic events are also appended to a file as JSON lines, if there is one. A file that log rotation has moved is created again. If the file cannot be written (a full
-// disk), everything else continues: one event says that lines are missing, one that writing works again, and lost()
-// counts the lines. Where a moved file cannot be created again, lines go on into the moved one, and one event says so.
+// so that neither a condition that comes and goes nor clients without access can displace what people did. All are passed
+// to `tell`; audit entries and automatic events are also appended to a file as JSON lines, if there is one. A file that
+// log rotation has moved is created again. If the file cannot be written (a full disk), everything else continues: one
+// event says that lines are missing, one that writing works again, and lost() counts the lines. Where a moved file cannot
+// be created again, lines go on into the moved one, and one event says so.
 // Threads: any.
 #pragma once
 

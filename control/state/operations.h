@@ -1,9 +1,9 @@
 // operations.h - the temporary changes that operators make: overrides of settings, forced breakers, drains and faults.
 //
 // LiveConfig owns the overrides of settings; this class requests, describes and ends them. It owns what is not a setting: a
-// forced breaker, a drain and a fault, at most one of each per bulkhead. Each remembers the state that it replaced and restores it
-// when it is ended, when its time is over, and when this object is destroyed. Each holds a handle of the bulkhead, so that
-// a tenant is not retired meanwhile; when the bulkhead is removed, it ends.
+// forced breaker, a drain and a fault, at most one of each per bulkhead. Each remembers the state that it replaced and
+// restores it when it is ended, when its time is over, and when this object is destroyed. Each holds a handle of the
+// bulkhead, so that a tenant is not retired meanwhile; when the bulkhead is removed, it ends.
 //
 // Threads: any; one at a time applies operations, see Server.
 #pragma once

@@ -162,13 +162,13 @@ std::string fault_text(const SeenBulkhead& b, WallTime now) {
   return " an injected fault (" + b.fault + ')' + author_text(b.fault_by, now);
 }
 
-// What real latency and real errors cause, injected ones cause, too.
+// Injected latency and errors cause the same symptoms as real ones.
 bool fault_explains(const SeenBulkhead& b, const SymptomRow& row) {
   if (b.fault.empty() || (row.name == "breaker-open" && b.breaker_forced)) return false;
   return row.fault == FaultCause::any || (row.fault == FaultCause::latency && b.fault_latency);
 }
 
-// What else operators have done to it: a finding has one symptom, and nothing of it must be forgotten.
+// The other operations in force on the same bulkhead: a finding has one symptom, so its text lists them.
 std::string also_text(const SeenBulkhead& b, const SymptomRow& row, WallTime now) {
   std::string text;
   if (b.breaker_forced && row.name != "breaker-open")

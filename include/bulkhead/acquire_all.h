@@ -11,7 +11,7 @@
 //
 // Order: the gates are taken one after the other, in the order of their addresses, whatever the order in which they are
 //   named. A call that waits for one gate may hold units of gates with lower addresses, and never of higher ones. So no
-//   circle of calls can wait for each other: in a circle at least one would wait for a lower address than it holds.
+//   circle of calls can wait for each other: in a circle, at least one call would wait for a lower address than it holds.
 //   This holds among calls that take their gates by these functions, or one gate only, and if they do not wait for
 //   something else while they hold units. Not for two members of one Group: their units are the same ones. And not for
 //   gates of bulkheads with Scope::host or fleet: another process has other addresses. The budgets of one bulkhead
@@ -19,7 +19,7 @@
 // Clock: one timeout is for all gates together, and `deadline` too, so all gates must have the same Clock.
 // Promises: one timeout for all gates together. If one gate rejects the call, or it is cancelled, all that it has taken
 //   goes back before the caller gets the rejection. A gate counts such a call as admitted and released.
-//   Without a gate the answer is permits of nothing.
+//   If no gate is named, the result holds no permits.
 // Threads: any. Cost: that of acquiring each gate. acquire_all and try_acquire_all allocate nothing. co_acquire_all
 //   allocates its coroutine. async_acquire_all allocates one block for the operation, and takes a recycled one for each
 //   gate that it has to wait for, as Gate::async_acquire does.
@@ -115,7 +115,7 @@ class AcquireAll {
   std::array<GateCost, kMostGatesAtOnce> gates_;
   std::size_t count_ = 0, next_ = 0;
   std::uint8_t label_length_ = 0;
-  char label_[Holder::kMaxLabel + 1];  // the caller's may be gone by then
+  char label_[Holder::kMaxLabel + 1];  // a copy, because the caller's may be destroyed by then
   AllPermits permits_;
 };
 

@@ -16,7 +16,8 @@
 // Do not move it before that. Its destructor takes it out of the line and gives back units that were not taken; it may
 // run on the thread that would call on_decided() (but not in a hook of the gate), and only while no other thread decides
 // the acquisition. The watch may be a member of the derived class, or live longer.
-// Cost: about 150 bytes, and 200 for the watch; nothing allocates.
+// Threads: start() and result() are for the owner; any thread may call cancel() while the object exists.
+// Cost: 136 bytes, and 400 for the watch; nothing allocates.
 #pragma once
 
 #include <cstdint>

@@ -181,8 +181,7 @@ class Breaker {
 
   using Admission = Result<BreakerPass, BreakerRejection>;
 
-  // Every pass must be completed, once, with Outcome::ignored if the call did not take place or was
-  // cancelled.
+  // Every pass must be completed, once, with Outcome::ignored if the call did not take place or was cancelled.
   Admission admit() noexcept {
     const std::uint64_t word = look();
     if (!(word & kAsk)) [[likely]]
@@ -196,8 +195,8 @@ class Breaker {
     return ask(now);
   }
   // Without `now` the clock is read only where the time matters: probes, time windows, opening.
-  void complete(BreakerPass pass, Outcome verdict, std::chrono::nanoseconds took) noexcept;
-  void complete(BreakerPass pass, Outcome verdict, std::chrono::nanoseconds took, TimePoint now) noexcept;
+  void complete(BreakerPass pass, Outcome outcome, std::chrono::nanoseconds took) noexcept;
+  void complete(BreakerPass pass, Outcome outcome, std::chrono::nanoseconds took, TimePoint now) noexcept;
 
   // Admits, calls fn(), judges its result or exception, and completes. Returns Result<return type of fn>.
   template <class F, class J = std::remove_const_t<decltype(no_opinion)>>
@@ -241,7 +240,7 @@ auto Breaker::run(F&& fn, const J& judge) {
   using R = std::invoke_result_t<F&>;
   const Admission pass = admit();
   if (!pass) return Result<R>(unexpect, rejection(pass.error()));
-  // Completes on every path; without a result or an exception of fn the verdict is ignored.
+  // Completes on every path; without a result or an exception of fn the outcome is `ignored`.
   struct Completion {
     Breaker& breaker;
     BreakerPass pass;

@@ -8,9 +8,9 @@
 //                                    .priority = bulkhead::Priority::critical});
 //   if (!receipt) reply(503, receipt.error().message());       // Result<Receipt>
 //
-// Every policy is optional; their order is fixed: holdback; rate limit; breaker; budgets (budget.h); a place in the gate, in the group's gate, or on
-// a thread of the pool; the call, with its time limit; its outcome, to breaker and adaptive limiter; then the fallback,
-// if the cause is one of `fallback_on`. See docs/design/bulkhead.md.
+// Every policy is optional; their order is fixed: holdback; rate limit; breaker; budgets (budget.h); a place in the gate,
+// in the group's gate, or on a thread of the pool; the call, with its time limit; its outcome, to breaker and adaptive
+// limiter; then the fallback, if the cause is one of `fallback_on`. See docs/design/bulkhead.md.
 //
 // Threads: every member may be called from any thread, also from inside a protected call.
 // Promises: the cap holds at every instant, whatever the breaker and the limiter do. Exactly one result: the
@@ -390,8 +390,8 @@ class Bulkhead {
   void async_acquire(Call begun, AcquireOptions options, H handler);
 
   // In force from the next call on; calls in flight, counters and what breaker and limiter have learnt stay.
-  // Policies can be added and taken away. std::invalid_argument if a setting is wrong, or cannot be changed
-  // while the bulkhead exists (name, isolation, fairness, critical_reserve, flow_*, gate, scope, clock): then nothing has changed.
+  // Policies can be added and removed. std::invalid_argument if a setting is wrong, or cannot be changed while the
+  // bulkhead exists (name, isolation, fairness, critical_reserve, flow_*, gate, scope, clock): then nothing has changed.
   // std::bad_alloc: a part of the change may be in force; update again. A Registry undoes that part.
   // Hooks, judge, measure_service, track_holders, what `pool` says, and whether occupancy is measured, stay as they
   // were made.

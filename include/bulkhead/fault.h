@@ -11,6 +11,7 @@
 //   not enabled or in shadow mode are left alone. Handlers and coroutines continue on the thread of the clock's deadlines.
 //   A handler for which there is no memory to wait is called at once.
 // Errors are spread evenly, not at random: with 0.1 every tenth call fails.
+// Threads: plain values; Bulkhead::inject() and end_fault() may be called from any thread.
 // Cost: none for calls while there is no fault.
 #pragma once
 

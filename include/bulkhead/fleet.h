@@ -5,6 +5,7 @@
 //     if (entry.now.fleet && entry.now.fleet->state == bulkhead::FleetState::degraded) std::cerr << entry.now.fleet->problem;
 //
 // The engine is adapters/redis/fleet.h. docs/how-to/one-limit-for-a-fleet.md says what it promises.
+// Threads: plain values.
 #pragma once
 
 #include "bulkhead/detail/language.h"
@@ -17,8 +18,9 @@
 namespace bulkhead {
 
 // What a process admits when the store has not answered for so long that its lease has ended. In every mode the calls in
-// flight continue. If the number of processes is known (FleetSettings::replicas), `max_concurrent / processes` is at most that of
-// this number, and a process that starts while the store learns gets that share at once, except with `closed`.
+// flight continue. If the number of processes is known (FleetSettings::replicas), `max_concurrent / processes` below is
+// at most max_concurrent / replicas, and a process that starts while the store learns gets that share at once, except
+// with `closed`.
 enum class WhenCutOff : std::uint8_t {
   safe_share,  // up to its last lease, and at most max_concurrent / processes; FleetMode::direct: that number
   closed,      // nothing
@@ -63,7 +65,7 @@ struct FleetSettings {
 
 enum class FleetState : std::uint8_t {
   joining,  // the store has not answered yet
-  leased,   // as it should be
+  leased,   // the lease is valid
   learning,  // the store has lost its memory or its clock has stepped: no process gets more for the time of one lease
   degraded,  // the lease has ended: see WhenCutOff
 };
@@ -86,7 +88,8 @@ struct FleetSnapshot {
   double pooling_loss =
       0;  // block: the predicted share of calls that find no unit here while others have some idle
   std::uint64_t requests = 0;  // to the store, of this limit
-  std::string problem{};  // why the store cannot be reached, or what of it endangers the limit; empty: well
+  // Why the store cannot be reached, or which of its settings endanger the limit; empty: none.
+  std::string problem{};
 };
 
 }  // namespace bulkhead

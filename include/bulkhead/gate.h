@@ -1,7 +1,7 @@
 // gate.h - caps concurrent calls, queues a bounded number, and rejects the rest immediately with a reason.
 //
 //   bulkhead::Gate db{{.name = "db", .max_concurrent = 32, .max_queue = 64}};
-//   if (auto permit = db.acquire({.timeout = 50ms})) query();      // the slot returns when `permit` dies
+//   if (auto permit = db.acquire({.timeout = 50ms})) query();      // its place is free again when `permit` is destroyed
 //   else reply(503, to_string(permit.error().reason));             // queue_limit, timeout, evicted ...
 //
 // Threads, handlers and coroutines wait in one line:
@@ -21,7 +21,7 @@
 //   out or is cancelled leaves at once; if it was admitted before that, it keeps the permit.
 // Not promised: fairness between gates; any order with Fairness::barging or adaptive.
 // Cost: an acquire without a wait is one compare-exchange, a release one atomic addition. A rejection writes nothing
-//   that admissions read. Waiting allocates nothing. The gate takes 1 KiB, with flow_queues about 450 bytes more per
+//   that admissions read. Waiting allocates nothing. The gate takes 1 KiB, with flow_queues about 420 bytes more per
 //   queue; a waiter takes 64 bytes of its thread's stack, 544 bytes of a coroutine or an operation. close(), resize()
 //   and releases decide many waiters in batches of 1024 and unlock in between: no caller waits for the lock for more
 //   than about 2 ms, even with two million calls in line.

@@ -22,7 +22,7 @@
 // Cost: an admission within the units that a member is allotted costs as much as in a plain gate. An admission or
 //   rejection beyond them takes the group's lock and looks at the other members; a rejection at `max` does not. While a
 //   member waits for lent units, all releases in the group take the slow path. A call holds the lock for a few passes
-//   over all members, however many units it moves (1000 members: 0.3 ms). A member takes about 1.5 KiB, and 64 bytes
+//   over all members, however many units it moves (1000 members: 0.3 ms). A member takes about 2 KB, and 64 bytes
 //   for each of its permits with a stop_token.
 // The destructor closes all members and waits for their permits.
 #pragma once

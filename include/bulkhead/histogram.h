@@ -12,7 +12,7 @@
 // Bucket i holds the values in (2^((i-1)/8), 2^(i/8)] ns: the bounds of a Prometheus native histogram of
 // schema 3. Bucket 0 holds 0 and 1; the last bucket everything above 73 minutes.
 // Threads: any number may record and read. A concurrent read may miss values that are being recorded.
-// Cost: recording is two relaxed additions; nothing allocates; 2.7 KiB.
+// Cost: recording is two relaxed additions; nothing allocates; 2.7 KB.
 #pragma once
 
 #include "bulkhead/detail/language.h"

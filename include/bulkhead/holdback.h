@@ -1,4 +1,4 @@
-// holdback.h - as saturation nears, lower priorities lose admission gradually, before higher ones are hurt.
+// holdback.h - as saturation nears, lower priorities lose admission gradually, before higher ones lose any.
 //
 //   bulkhead::Bulkhead db{{.name = "db", .max_concurrent = 100, .holdback = bulkhead::HoldbackOptions{}}};
 //   auto cached = db.execute(refresh_cache, {.priority = bulkhead::Priority::best_effort});  // rejected first, from 80 % on
@@ -14,15 +14,16 @@
 //
 //   bulkhead::HoldbackOptions holdback{.max_queue_age = 200ms, .max_cpu_pressure = 0.4, .gauge = [] { return loop_lag(); }};
 //
-// Headroom: when a critical call finds hardly a free place (2 % of the room, at least one), the thresholds of the others move down for a while. So
-// critical calls lose hardly more than if they were alone, also where they have no line to wait in.
+// Headroom: when a critical call finds hardly a free place (2 % of the room, at least one), the thresholds of the other
+// priorities move down for a while. So hardly more critical calls are rejected than without the others, also if there is
+// no line.
 //
 // Threads: every member may be called from any thread.
 // Promises: critical is always admitted. Of n calls of a tier at a constant saturation, the share given above is rejected,
 //   to within one call. Without further gauges nothing reads a clock.
 // Not promised: an exact share while the saturation changes, and no loss of critical calls beyond the capacity.
-// Cost: with BulkheadOptions::holdback unset, nothing. Otherwise a few atomic operations per call, no lock and no allocation. With further
-//   gauges, one call in 100 ms also reads them, on its own thread.
+// Cost: with BulkheadOptions::holdback unset, nothing. Otherwise a few atomic operations per call, no lock and no
+//   allocation. With further gauges, one call in 100 ms also reads them, on its own thread.
 #pragma once
 
 #include <array>

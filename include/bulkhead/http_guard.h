@@ -136,7 +136,7 @@ struct Visit {
   Result<Call> acquire() const { return bulkhead->acquire(options); }
 };
 
-// The verdict that a status implies.
+// The outcome that a status implies.
 constexpr Outcome verdict(int status) noexcept {
   return succeeded(status) ? Outcome::success : Outcome::failure;
 }

@@ -18,8 +18,8 @@
 //   calls are rejected. It rises where more concurrency brings more successes per second or where calls do not wait at the
 //   dependency, and falls where they wait. When every call times out it is halved, down to the floor, and recovers when
 //   calls succeed. Calls that fail late or are given up late count as timed out: once a call has succeeded, late is longer
-//   than a call takes without load, and 1.5 times as long while others succeed. Calls admitted under another limit decide nothing. The gate gets the last limit decided or requested,
-//   never an older one.
+//   than a call takes without load, and 1.5 times as long while others succeed. Calls admitted under another limit decide
+//   nothing. The gate gets the last limit decided or requested, never an older one.
 // Several instances may call one dependency, each with its own limiter: they compare limits in the same slots of the wall
 //   clock, so their clocks should agree within some tenths of a second. With clocks that differ more, calls wait longer
 //   at the dependency, bounded by timeouts.

@@ -1,5 +1,4 @@
-// pool.h - a dedicated set of threads with a bounded queue, for calls that must not run on the
-// caller's thread.
+// pool.h - a dedicated set of threads with a bounded queue, for calls that must not run on the caller's thread.
 //
 //   bulkhead::Pool reports{{.name = "reports", .max_concurrent = 4, .max_queue = 16}};
 //   auto task = reports.submit([](std::stop_token stop) { return slow_report(stop); },
@@ -7,8 +6,8 @@
 //   if (auto report = task.get_for(500ms)) show(*report);
 //   else show_cached(report.error().reason);    // timeout: the caller continues, the thread is still busy
 //
-// A pool has a Gate of `max_concurrent` units, one for each thread, and the queue is its line. So order, priorities, the critical reserve, eviction,
-// cost, timeouts, cancellation, resize and counters are those of gate.h.
+// A pool has a Gate of `max_concurrent` units, one for each thread, and the queue is its line. So order, priorities, the
+// critical reserve, eviction, cost, timeouts, cancellation, resize and counters are those of gate.h.
 // Promises: every submission ends in exactly one result. A permit is held until the work has ended. When a caller gives
 //   up on running work, the thread still counts as busy (PoolSnapshot::abandoned).
 // Threads: every member may be called from any thread, also from work that runs in the pool. Work that waits for other

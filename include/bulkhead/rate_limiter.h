@@ -11,7 +11,7 @@
 //
 // Threads: every member may be called from any thread.
 // Promises: over any time t, at most burst + t * rate / per tokens are taken, also with many threads. A rejected call
-//   takes none. A cost above the burst is always rejected (RateRejection::never). Years without a call are fine. If the
+//   takes none. A cost above the burst is always rejected (RateRejection::never). It stays exact after years without a call. If the
 //   clock steps back by more than a minute, calls are admitted again after one refill of the bucket and the longest wait
 //   granted; after a smaller step, once the clock has caught up.
 // Not promised: order between threads. The interval per call is rounded up to 1/64 ns: of 4'000'000'000 calls a second

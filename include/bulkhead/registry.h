@@ -33,7 +33,7 @@
 // Bounds: 10 000 bulkheads and 1 000 000 tenants. The first call of a tenant takes the lock of the changes. Operations
 //   on many bulkheads (retiring, listing, a snapshot, a new template) hold it for 64 bulkheads at a time; docs/design/
 //   registry.md has the measured times (bulkhead_registry_bounds). A change and a snapshot delay other changes until
-//   they are done. Memory: 13 KB per tenant, 13 GB at the bound; 8 KB more for each tenant that a snapshot lists, see
+//   they are done. Memory: 15 KB per tenant, 15 GB at the bound; 9 KB more for each tenant that a snapshot lists, see
 //   SnapshotOptions.
 #pragma once
 

@@ -25,7 +25,7 @@ namespace bulkhead {
 
 struct SnapshotOptions {
   // At most this many tenants are listed in `bulkheads`, over all sets. A set whose live tenants are more than what the
-  // sets before it leave is added up in Tenants::sum. An entry is 8 KB, so a list of 100 000 tenants is 800 MB.
+  // sets before it leave is added up in Tenants::sum. An entry is 9 KB, so a list of 100 000 tenants is 900 MB.
   std::uint32_t list_tenants = 0xffff'ffff;
   // false: such a set is not added up either; only the counters of RegistrySnapshot::Tenants are filled in, without
   // reading the tenants.

@@ -27,8 +27,8 @@ struct Opening {
   std::stop_token stop{};  // fires when the pool is closed
 };
 
-// How long a factory that failed is not called: initial, then twice as long each time, at most `max`; up
-// to the share `jitter` shorter, so that many pools do not retry at once.
+// The pause after a failure of the factory: `initial`, then twice as long after each further failure, at most `max`. Each
+// pause is shortened at random by up to the share `jitter`, so that many pools do not retry at once.
 struct Backoff {
   std::chrono::nanoseconds initial = std::chrono::milliseconds(100);
   std::chrono::nanoseconds max = std::chrono::seconds(10);
@@ -54,9 +54,9 @@ struct ResourceError {
   std::string message() const;
 };
 
-// How many resources several pools may have alive together, opening and closing ones included. A pool that
-// may open one more but finds the budget used up closes an idle one of its neighbours first. Outlives
-// its pools.
+// The maximum number of resources that several pools have alive together, including those that are being opened or
+// closed. A pool that may open one more but finds the budget used up first closes an idle one of another pool. The budget
+// must outlive its pools.
 class ResourceBudget {
  public:
   explicit ResourceBudget(std::uint32_t total);

@@ -192,7 +192,8 @@ class [[nodiscard]] Result {
     requires std::constructible_from<E, G>
   constexpr Result(std::unexpected<G> unexpected)  // NOLINT: implicit on purpose
       : Result(unexpect, std::move(unexpected).error()) {}
-  // Templates, so that nothing converts to std::expected on the way in: a Result that cannot be copied would find a way to itself.
+  // A template, so that no argument is converted to std::expected first. Otherwise a Result that cannot be copied would be
+  // constructible from itself by way of std::expected.
   template <class U, class G>
     requires converts_both<std::expected<U, G>, U, G>
   constexpr explicit(!converts_implicitly<U, G>) Result(std::expected<U, G> other) {

@@ -48,7 +48,7 @@ class UnitSource {
     Priority priority = Priority::normal;
     std::uint32_t cost = 1;
     TimePoint since = no_deadline;  // when it joined the line; no_deadline: a new call
-    std::uint32_t line = 0;         // units that it and those behind it need, or nearly; 0: a new call
+    std::uint32_t line = 0;         // units that it and those behind it need, approximately; 0: a new call
   };
 
   virtual ~UnitSource() = default;

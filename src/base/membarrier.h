@@ -7,7 +7,8 @@
 // Cost: some microseconds for the rare side. If the kernel has no such call, the frequent side needs a barrier.
 // A seccomp filter may forbid the call later. Then membarrier() prints a message once on stderr and uses a slower way: it
 // makes a page read-only, which interrupts every core that runs a thread of this process (only on x86-64, and not on AMD
-// processors with INVLPGB; some tens of microseconds). If that is not possible, it waits for 20 ms, longer than any processor delays a store.
+// processors with INVLPGB; some tens of microseconds). If that is not possible, it waits for 20 ms, longer than any
+// processor delays a store.
 #pragma once
 
 namespace bulkhead::base {

@@ -20,7 +20,8 @@ struct Budget {
   Budget(const BudgetOptions& options, const GateOptions& line, UnitSources* sources);
 
   std::uint32_t most_per_call() const noexcept;
-  // The word to say no with: the reasons of its gate that mean that units are missing are one reason here.
+  // The rejection of a call that the gate of this budget has rejected: the gate's reasons for missing units become
+  // budget_limit.
   Rejection rejection(Gate& place, Priority priority, const Rejection& of_gate,
                       std::uint32_t units) const noexcept;
   BudgetSnapshot snapshot() const;
@@ -91,7 +92,7 @@ struct BudgetHold {
   std::uint8_t count = 0, next = 0;
   AcquireOptions asked;
   TimePoint until = no_deadline;      // of all waits together
-  char label[Holder::kMaxLabel + 1];  // the caller's may be gone by then
+  char label[Holder::kMaxLabel + 1];  // a copy, because the caller's may be destroyed by then
 };
 
 }  // namespace bulkhead::detail

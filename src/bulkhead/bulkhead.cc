@@ -293,7 +293,7 @@ BulkheadOptions BulkheadCore::options() const {
 
 void BulkheadCore::set_draining(bool on) {
   MutexLock lock(settings);
-  // Relaxed, as every reader's: a call that sees it a moment later is one that came a moment earlier.
+  // Relaxed, like every reader: a call that sees the change late counts as one that began before it.
   if (on)
     mode_.fetch_or(kDraining, std::memory_order_relaxed);
   else

@@ -1,4 +1,4 @@
-// The way of a call through a bulkhead: one function per stage, in the order in which a call meets them.
+// The stages of a call through a bulkhead: one function each, in the order in which a call passes them.
 #include "bulkhead/bulkhead.h"
 #include "bulkhead/bulkhead_core.h"
 #include "gate/completions.h"
@@ -182,7 +182,7 @@ bool CallPath::ask_breaker(Call& call, const AcquireOptions& options, RejectionS
   return true;
 }
 
-// Stages 1 and 2 reject a call. The gate counts it, unless the call runs anyway.
+// Stages 0 to 2 reject a call. The gate counts the rejection, unless the call runs anyway (shadow mode).
 bool CallPath::reject(const Call& call, Priority priority, Reason reason,
                       std::chrono::nanoseconds retry_after, RejectionSlot& why) noexcept {
   const bool counts = !call.free();

@@ -46,8 +46,8 @@ class ServiceTimes {
     return counts;
   }
 
-  // The numbers go on, because each has its own writer: what was counted so far is subtracted from now on. One at
-  // a time, and not while another reads.
+  // The counters are not set to 0, because another thread may write them: counts() subtracts their values of now. One
+  // thread at a time, and not while another thread reads.
   void reset() {
     before_.reset();
     before_ = std::make_unique<HistogramCounts>(counts());

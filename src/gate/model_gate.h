@@ -28,7 +28,7 @@ struct LoggedEvent {
   bool operator==(const LoggedEvent&) const = default;
 };
 
-// What a caller must be told.
+// The result that a caller must get.
 struct Answer {
   int id;
   bool admitted;
@@ -149,8 +149,7 @@ struct ModelGate {
     return static_cast<double>(predicted_ahead(c)) * static_cast<double>(c.mean_hold) * each / limit >
            static_cast<double>(c.deadline - now);
   }
-  // Who makes room for `c`, of the lowest tier there is: the newest; with flows, the newest of the
-  // longest queue.
+  // The waiter that is evicted for `c`, of the lowest tier in line: the newest; with flows, the newest of the longest queue.
   const Call* victim(const Call& c) {
     if (line.empty()) return nullptr;
     const Priority lowest = std::ranges::max_element(line, {}, &Call::tier)->tier;

@@ -1,7 +1,8 @@
 // sampler.h - cheap counters of calls from many threads, summed up now and then by one thread.
 //
 // Threads: add() from any; fold() from one at a time.
-// Cost: add() is four relaxed additions to a cache line that up to eight threads do not share, of failures and calls given up to two lines.
+// Cost: add() is four relaxed additions to a cache line that up to eight threads do not share; for failures and calls that
+// were given up, to two lines.
 #pragma once
 
 #include <algorithm>

@@ -75,7 +75,8 @@ class Readers {
     Mark* mark(const void* what) const noexcept {
       if (!owned_) return nullptr;
       for (Mark& mark : stripe_.marks) {
-        // Acquire and release: another thread may have cleared it; a thread that sees the new mark also sees that the old one ended.
+        // Acquire and release: another thread may have cleared it; a thread that sees the new mark also sees that the
+        // old one ended.
         if (mark.load(std::memory_order_acquire)) continue;
         mark.store(what, std::memory_order_release);
         return &mark;

@@ -4,8 +4,8 @@
 //  R1  alive_ counts the slots that are not vacant: opening, idle, lent, cleaning, doomed or closing. It grows only under
 //      mutex_, where it is below limit_ (and the budget has a unit for it), and shrinks only after dispose() has returned.
 //      So it exceeds `max` only after a shrink, and then nothing is opened until it no longer does.
-//  R2  A slot has one owner: the stack of idle ones, the list of doomed ones, the list of jobs, or the thread that took it from there.
-//      Only the owner touches anything in it but `rest`, `state` and `lent_at`.
+//  R2  A slot has one owner: the stack of idle ones, the list of doomed ones, the list of jobs, or the thread that took it
+//      from there. Only the owner accesses its members, except `rest`, `state` and `lent_at`.
 //  R3  A call that finds nothing to lend joins seekers_ and looks again, under mutex_; a thread that makes a resource idle looks
 //      at waiting_ afterwards. So one of the two sees the other. serve() runs after every event that could help a seeker: a
 //      resource came back, was opened or validated, a slot was vacated, an opening failed.

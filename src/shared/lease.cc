@@ -66,8 +66,9 @@ std::uint32_t Lease::safe_share() const noexcept {
   return std::min(local_cap(), limit() / std::max({1u, members_, o_.replicas}));
 }
 
-// C3. Claimed by all members at the first start they are within the limit, so the fleet need not wait until the store has
-// learned that there are no others. The calls that still run are a debt: `in_use` has to fall below the new cap before a call is admitted.
+// C3. If all members claim this part at the first start, the sum is within the limit, so the fleet need not wait until the
+// store has learned that there are no others. Calls that still run count: `in_use` has to fall below the new cap before a
+// call is admitted.
 std::uint32_t Lease::claim(std::int64_t now) noexcept {
   std::uint32_t units = o_.when_cut_off == WhenCutOff::local ? std::min(cap(), safe_share()) : allowed(now);
   if (renewed_at_ == 0 && o_.replicas != 0 && o_.when_cut_off != WhenCutOff::closed) units = safe_share();

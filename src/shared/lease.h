@@ -8,11 +8,11 @@
 //  C1  While the lease is valid (now < deadline), held() is at most what the store has granted: the cap is raised only by the
 //      reply to the latest request, and lowered before a request says so. deadline is ttl - margin after that request was
 //      *sent*, and the store counts the ttl from a later instant.
+//  C2  `in_use` grows only while it stays within cap and the lease is valid, or within what the degraded mode allows.
+//  C3  A member whose lease has lapsed claims what its degraded mode lets it use, and no more: 0 in `closed`. A member that
+//      has not had a lease claims its part of the limit if it knows how many members there will be, and 0 in `closed`.
 //  C4  A cap below what is in use (the member's share has become smaller) admits no call until enough calls have ended; their
 //      units are held until then. Otherwise a member under load would never give units back.
-//  C2  `in_use` grows only while it stays within cap and the lease is valid, or within what the degraded mode allows.
-//  C3  A member whose lease has lapsed claims what its degraded mode lets it use, and no more: 0 in `closed`. One that has
-//      not had a lease claims its part of the limit if it knows how many members there will be, and 0 in `closed`.
 //  T   gap >= 1.25 heartbeat: members that are well do not look like a step of the clock. margin >= gap + 2 % of ttl: a step
 //      too small to be noticed cannot end a lease early. ttl - margin >= 3 heartbeats + reply_timeout: one lost reply
 //      costs nothing.

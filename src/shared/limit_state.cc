@@ -51,7 +51,8 @@ StoreReply sync(LimitState& s, const StoreRequest& r, std::int64_t now) {
   std::uint64_t sum = sum_of(s);
   const bool lost = is_another_table(s, r, now) || s.sum != sum;
   const bool doubt = lost || may_have_stepped(s, r, now);
-  // It is late itself, and its sender has given it up: no reason to learn. Or else its sender asks again, without a time.
+  // Either this request is late and its sender no longer waits: then the table is not in doubt. Or its sender reads the
+  // reply and sends the request again, without a time.
   if (doubt && !lost && r.seen_at > 0) return reply(StoreStatus::full, s, r, now);
   if (!s.known) {
     s.known = true;

@@ -1,8 +1,8 @@
 // limit_state.h - the state of one limit in the store of a fleet, and how one request changes it. Pure: no clock, no network.
 // The script adapters/redis/limit.lua is the same algorithm, and a test compares the two.
 //
-// A member is a process, or a host whose processes share one lease. It leases units for `ttl` ms; the lease is renewed by every request. Times are milliseconds of
-// the store's clock, which may step, stop or go back.
+// A member is a process, or a host whose processes share one lease. It leases units for `ttl` ms; every request renews the
+// lease. Times are milliseconds of the store's clock, which may step, stop or go back.
 //
 // Invariants
 //  F1  After each request that is not in doubt, the units granted to members in the table are at most `limit`, or, after
@@ -14,9 +14,9 @@
 //      A request may detect a doubt; none but sync() ends it, so no other operation sets `last` while there is one.
 //      Silence alone is a doubt, because a step of the clock looks like it, unless a member has measured it: by its own clock
 //      nearly as much time has passed since its latest reply as by the store's. A member that has not heard of the store
-//      since the latest doubt cannot do that. A request that says a time which does not fit has been under way for long, as
-//      those that wait in a store that hangs, or the clock has stepped: it changes nothing. Who reads that reply in time
-//      knows that it is not the former, and asks again without a time.
+//      since the latest doubt cannot do that. A request that states a time which does not fit either was delayed (it waited
+//      in a store that hung), or the clock has stepped: it changes nothing. A member that reads the reply in time has
+//      thereby excluded the delay, and sends the request again without a time.
 //  F4  Only the member itself lowers its grant while its lease lasts.
 #pragma once
 

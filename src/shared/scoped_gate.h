@@ -5,8 +5,8 @@
 //  S1  Each call in flight holds units of the source: they are taken before the gate counts the call, and given back before
 //      the gate stops counting it. The limit of the gate is 0, so the gate admits no call by itself.
 //  S2  While no call of this process waits, calls enter and leave without a lock (src/gate/scoped.cc).
-//  S3  mutex_ guards the line: while a call waits, the source has the first call of the line, and a call that the source has units
-//      for is admitted. A release that finds a line settles (see U1 in bulkhead/detail/turnstile.h).
+//  S3  mutex_ guards the line: while a call waits, the source has the first call of the line, and a call that the source has
+//      units for is admitted. A release that finds a line settles (see U1 in bulkhead/detail/turnstile.h).
 #pragma once
 
 #include <atomic>

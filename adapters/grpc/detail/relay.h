@@ -1,8 +1,9 @@
 // relay.h - lets a reactor of gRPC's callback API wait in line before it is bound to its RPC.
 //
-// For service.h and reactor.h. The RPC is bound to a Relay, which waits for the place and holds it until OnDone(). Once it is admitted,
-// the function that makes the reactor is called, and that reactor is bound to a Seat, which hands each operation to the Relay. gRPC's promises hold for
-// the reactor: OnCancel() runs only after the method has returned, and OnDone() runs last.
+// For service.h and reactor.h. The RPC is bound to a Relay, which waits for the place and holds it until OnDone(). Once the
+// RPC is admitted, the function that makes the reactor is called. That reactor is bound to a Seat, which passes each
+// operation to the Relay. gRPC's promises hold for the reactor: OnCancel() runs only after the method has returned, and
+// OnDone() runs last.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

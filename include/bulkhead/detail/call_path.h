@@ -1,6 +1,6 @@
 // call_path.h - the stages of a call through a bulkhead. Not for direct use.
 //
-//   0. hold_back     rejects lower priorities as saturation nears
+//   0. holds_back    rejects lower priorities as saturation nears
 //   1. limit_rate    takes tokens of the rate limiter
 //   2. ask_breaker   takes a pass of the breaker
 //      take_budgets  takes units of the budgets that the call names, see src/bulkhead/budgets.cc

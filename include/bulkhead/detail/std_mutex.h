@@ -1,4 +1,5 @@
-// std_mutex.h - the mutexes of the standard library with annotations, a lock that can be released in between, and one of a reader.
+// std_mutex.h - the mutexes of the standard library with annotations, a lock that can be released in between, and a lock
+// for readers.
 //
 //   StdMutex mutex_;
 //   int jobs_ BULKHEAD_GUARDED_BY(mutex_) = 0;
