@@ -52,6 +52,25 @@ void throw_invalid(const std::string& what) {
 #endif
 }
 
+void append_json(std::string& out, std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  out += '"';
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (code < 0x20) {
+      out += "\\u00";
+      out += kHex[code >> 4];
+      out += kHex[code & 15];
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
 bool take_decimal(std::string_view& text, double& value) {
   constexpr std::string_view kDigits = "0123456789";
   std::size_t end = std::min(text.find_first_not_of(kDigits), text.size());

@@ -24,10 +24,14 @@ inline constexpr std::uint64_t kEmptyHash = 14695981039346656037U;
 // FNV-1a. To hash in parts, pass the hash of the parts before.
 std::uint64_t hash_of(std::string_view text, std::uint64_t before = kEmptyHash) noexcept;
 
+// Appends "text" for JSON: quoted and escaped. `text` is valid UTF-8.
+void append_json(std::string& out, std::string_view text);
+
 // Throws std::invalid_argument; in a build without exceptions it prints the text and aborts.
 [[noreturn]] void throw_invalid(const std::string& what);
 
-// Reads a decimal number such as 12 or 1.5 at the front of `text`, which then starts after it. False: there is none, and nothing changes.
+// Reads a decimal number such as 12 or 1.5 at the front of `text`, which then starts after it. False: there is none, and
+// nothing changes.
 bool take_decimal(std::string_view& text, double& value);
 
 }  // namespace bulkhead::base

@@ -35,39 +35,22 @@ std::string_view type_of(int status) noexcept {
   return status == 503 ? kReducedCapacity : "about:blank";
 }
 
-void append_json(std::string& out, std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (const auto byte = static_cast<unsigned char>(c); byte < 0x20) {
-      out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-}
-
 struct ProblemDocument {
   int status;
   std::string_view detail, reason, bulkhead, instance;
   std::chrono::seconds retry{};
 };
 
+// RFC 9457, without empty members.
 std::string to_json(const ProblemDocument& p) {
   std::string out = "{\"type\":";
-  append_json(out, type_of(p.status));
+  base::append_json(out, type_of(p.status));
   const auto text = [&](std::string_view key, std::string_view value) {
     if (value.empty()) return;
     out += ",\"";
     out += key;
     out += "\":";
-    append_json(out, value);
+    base::append_json(out, value);
   };
   text("title", title_of(p.status));
   out += ",\"status\":" + std::to_string(p.status);
@@ -101,6 +84,7 @@ Response problem(const ProblemDocument& what) {
 // The client should try another instance.
 constexpr bool leaves(Reason reason) { return reason == Reason::shutdown || reason == Reason::draining; }
 
+// For clients: no names and no numbers, which would reveal how the service is built.
 std::string_view sentence_of(Reason reason) noexcept {
   constexpr std::array<std::string_view, kReasons> kSentences{
       "Too many requests at once.",

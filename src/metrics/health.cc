@@ -7,6 +7,7 @@
 #include <cmath>
 #include <concepts>
 
+#include "base/text.h"
 #include "metrics/labels.h"
 #include "metrics/resources.h"
 
@@ -32,12 +33,12 @@ class Json {
   }
   void key(std::string_view name) {
     next();
-    append_json(out_, name);
+    base::append_json(out_, name);
     out_ += ':';
   }
   void put(std::string_view name, std::string_view text) {
     key(name);
-    append_json(out_, text);
+    base::append_json(out_, text);
   }
   void put(std::string_view name, bool value) {
     key(name);
@@ -105,6 +106,7 @@ void write_window(Json& json, const MetricsWindow& window) {
     json.put("since", std::floor(std::chrono::duration<double>(window.since.time_since_epoch()).count()));
 }
 
+// A row is one bulkhead, or the sum of those beyond a bound, which has no type, group or settings.
 void write_row(Json& json, const BulkheadRow& row, const std::vector<MetricsWindow>& windows) {
   const BulkheadSnapshot& now = *row.now;
   const Snapshot& gate = now.gate;
@@ -209,6 +211,7 @@ std::string_view status(const ResourceSnapshot& now) {
   return now.gate.in_flight > 0 && now.gate.in_flight >= now.gate.max_concurrent ? "saturated" : "ok";
 }
 
+// A resource that is being cleaned counts as used: no call can have it.
 void write_resource(Json& json, const ResourceRow& row, std::size_t max_label) {
   const ResourceSnapshot& now = row.resource->now;
   json.next();

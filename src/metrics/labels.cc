@@ -18,6 +18,7 @@ bool plain(std::string_view text) {
 
 }  // namespace
 
+// A value that was changed ends in a hash of the original, so that two values do not become one series.
 std::string clean(std::string_view value, std::size_t max_bytes) {
   if (value.size() <= max_bytes && plain(value)) return std::string(value);
   std::string text;
@@ -51,24 +52,6 @@ void append_label(std::string& out, std::string_view name, std::string_view valu
       out += "\\n";
     } else {
       if (c == '"' || c == '\\') out += '\\';
-      out += c;
-    }
-  }
-  out += '"';
-}
-
-void append_json(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (code < 0x20) {
-      out += "\\u00";
-      out += kDigits[code >> 4];
-      out += kDigits[code & 15];
-    } else {
       out += c;
     }
   }

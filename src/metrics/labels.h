@@ -14,7 +14,4 @@ std::string clean(std::string_view value, std::size_t max_bytes);
 // Appends name="value", with the value cleaned and escaped.
 void append_label(std::string& out, std::string_view name, std::string_view value, std::size_t max_bytes);
 
-// Appends "text" for JSON: quoted and escaped. `text` is valid UTF-8.
-void append_json(std::string& out, std::string_view text);
-
 }  // namespace bulkhead::metrics
