@@ -175,6 +175,7 @@ struct Self {  // co_await -> the handle of this coroutine
   std::coroutine_handle<> await_resume() const noexcept { return handle; }
 };
 
+// A coroutine has to run on its executor, so with threads only plain functions run in the pool.
 template <class Op, class F>
 Runner run(boost::intrusive_ptr<Op> op, Bulkhead& bulkhead, F fn, CallOptions<Executed<F>> options) {
   using R = Executed<F>;

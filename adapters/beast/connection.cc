@@ -127,6 +127,7 @@ void Connection::progress(bool had_header) {
 
 // ---- writing ----
 
+// A large body is sent from where it is; a small one is copied behind the head, so that both take one system call.
 bool Connection::send(Response& response, bool head_only) {
   out_.clear();
   body_.clear();

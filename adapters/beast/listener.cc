@@ -57,6 +57,7 @@ Listener<Protocol>::Listener(Acceptor acceptor, OpenConnections& open, Hooks hoo
   if constexpr (std::is_same_v<Protocol, asio::ip::tcp>) port_ = acceptor_.local_endpoint().port();
 }
 
+// After draining it still accepts connections that the kernel has completed: their clients would get a reset.
 template <class Protocol>
 asio::awaitable<void> Listener<Protocol>::accept(OpenConnections::Token) {
   asio::steady_timer pause(acceptor_.get_executor());

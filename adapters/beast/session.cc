@@ -176,6 +176,7 @@ bool Session::is_last() const {
   return !connection_.has_more() && !connection_.has_unread();
 }
 
+// The guard chooses the bulkhead. It may answer itself: a page of metrics, or a rejection.
 void Session::arrive(Turn& turn) {
   const Request& request = turn.request;
   const Headers headers(request);
@@ -359,6 +360,7 @@ bool Context::try_grow(std::string_view budget, std::uint32_t units) noexcept {
   return call_ ? call_->try_grow(budget, units) : !running_ || running_->try_grow(budget, units);
 }
 
+// HTTP/1.0 has no chunks: such a response is collected, and sent as a whole.
 asio::awaitable<bool> Session::stream(Response head) {
   Turn& turn = *turn_;
   if (turn.stream != Turn::Stream::none) throw std::logic_error("Context::stream() is called twice");

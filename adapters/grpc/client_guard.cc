@@ -35,6 +35,8 @@ class ClientRpc final : public ::grpc::experimental::Interceptor {
   }
   ~ClientRpc() override { detail::take(this); }
 
+  // gRPC calls this for each batch. The first one takes the place; later ones answer for a rejected RPC, or see its
+  // status.
   void Intercept(InterceptorBatchMethods* batch) override {
     detail::take(this);
     const auto has = [batch](InterceptionHookPoints point) {

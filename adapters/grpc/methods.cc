@@ -49,6 +49,7 @@ MethodCounters& Methods::of(std::string_view method, const ServerGuardOptions& o
   return *counters;
 }
 
+// Each counter is read on its own, so they are of slightly different instants.
 std::vector<MethodSnapshot> Methods::snapshot() const {
   constexpr auto relaxed = std::memory_order_relaxed;
   std::vector<MethodSnapshot> all;
@@ -107,6 +108,7 @@ class Page {
 
 }  // namespace
 
+// Family by family, as the format requires. Status codes that never occurred are left out, except OK.
 std::string to_prometheus(const std::vector<MethodSnapshot>& methods) {
   Page page;
   page.family("started_total", "counter", "RPCs that gRPC delivered.");

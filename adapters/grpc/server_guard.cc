@@ -307,6 +307,7 @@ struct Place {
   std::binary_semaphore decided{0};
 };
 
+// After a cancellation the answer still comes, and is awaited: it may be a place that has to go back.
 Result<Call> acquire(Rpc& rpc, const ::grpc::ServerContext& context) {
   if (auto answer = rpc.bulkhead()->begin_acquire(rpc.options(), rpc.begun())) return *std::move(answer);
   const auto place = std::make_shared<Place>();

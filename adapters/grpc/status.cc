@@ -64,6 +64,7 @@ std::chrono::milliseconds pushback_of(const Rejection& why, const RejectionOptio
   return milliseconds(base + jitter);
 }
 
+// The reasons are in status.h.
 Outcome verdict(::grpc::StatusCode code) noexcept {
   switch (code) {
     case ::grpc::StatusCode::UNKNOWN:

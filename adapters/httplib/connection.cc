@@ -47,6 +47,7 @@ bool Connection::is_writable() const {
   return false;
 }
 
+// Bounded by what the request may still have; reads ahead, so that a request of several lines takes one system call.
 ssize_t Connection::read(char* to, size_t size) {
   if (left_ == 0) return -1;
   size = std::min(size, left_);

@@ -60,6 +60,7 @@ void ConnectionHolder::answer(const Held& held) noexcept {
   ::close(held.socket);
 }
 
+// Answers without the lock, because writing to a socket may take long.
 void ConnectionHolder::loop() {
   std::vector<Held> due;
   detail::UniqueLock lock(mutex_);

@@ -102,6 +102,7 @@ struct Server::Turn {
            !connection.wait_for_request(std::chrono::nanoseconds(0));
   }
 
+  // The socket is watched only while the request waits: a client that disconnects leaves the line.
   Result<Call> enter() {
     Call begun;
     if (auto answer = visit.bulkhead->begin_acquire(visit.options, begun)) return *std::move(answer);
@@ -275,6 +276,7 @@ bool Server::process_and_close_socket(socket_t socket) {
   return true;
 }
 
+// Runs before the handler of the route. Handled: the response is complete, and the handler is not called.
 Server::HandlerResponse Server::before(const ::httplib::Request& request, ::httplib::Response& response) {
   Turn& turn = *current();
   http::Guard& guard = state_->guard;
@@ -315,6 +317,7 @@ Server::HandlerResponse Server::before(const ::httplib::Request& request, ::http
   return state_->pre_routing ? state_->pre_routing(request, response) : HandlerResponse::Unhandled;
 }
 
+// Runs after the handler. A response that is late is replaced, because its client no longer waits for it.
 void Server::after(const ::httplib::Request& request, ::httplib::Response& response) {
   Turn* const turn = current();
   if (!turn) return;

@@ -117,6 +117,7 @@ char* merge_location_conf(ngx_conf_t* cf, void* parent, void* child) {
   return NGX_CONF_OK;
 }
 
+// When all of nginx.conf is read: a location may come before bulkhead_config.
 ngx_int_t check_names(ngx_conf_t* cf) {
   auto* const main = static_cast<MainConf*>(ngx_http_conf_get_module_main_conf(cf, ngx_http_bulkhead_module));
   auto* const all = static_cast<LocationConf**>(main->protected_locations.elts);

@@ -19,6 +19,7 @@ enum Code : int {
   data_loss = 15
 };
 
+// As grpc::StatusFor by default.
 int code_of(Reason reason, bool late) noexcept {
   switch (reason) {
     case Reason::timeout:
@@ -75,6 +76,7 @@ http::Response grpc_response(const http::Response& from, Reason reason, bool lat
   return to;
 }
 
+// As grpc::verdict().
 std::optional<Outcome> grpc_verdict(const ngx_http_upstream_t& upstream) noexcept {
   std::optional<int> code = find_status(upstream.headers_in.trailers);
   if (!code) code = find_status(upstream.headers_in.headers);

@@ -21,6 +21,7 @@ void LoopClock::disarm(Alarm& alarm) noexcept {
   alarms_.remove(alarm);
 }
 
+// expired() runs without the lock, because it may arm and disarm other alarms.
 void LoopClock::ring() noexcept {
   detail::UniqueLock lock(mutex_);
   for (;;) {

@@ -99,6 +99,7 @@ std::string counted_per_worker(const Config& config) {
   return names;
 }
 
+// The new configuration is valid: its board is in force. Warns of limits that each worker has for itself.
 ngx_int_t init_module(ngx_cycle_t* cycle) {
   const MainConf* const conf = main_conf_of(cycle);
   const auto* const core =

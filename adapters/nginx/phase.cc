@@ -22,6 +22,7 @@ ngx_int_t admit(Visit& v, Call&& call) {
   return NGX_DECLINED;  // on with the phase
 }
 
+// Reads what the variables of the location say, finds the bulkhead, and takes a place or joins the line.
 ngx_int_t enter(Visit& v) {
   ngx_http_request_t* const r = v.request;
   const LocationConf& location = location_conf(r);
@@ -116,6 +117,7 @@ void go_on(ngx_http_request_t* r) {
   ngx_http_run_posted_requests(connection);
 }
 
+// The request may end inside, so nothing of the visit is used after go_on() and reject().
 void resume(Visit& v) {
   if (!v.wait) return;
   Result<Call> answer = v.wait->take();

@@ -5,6 +5,7 @@
 namespace bulkhead::postgres::detail {
 namespace {
 
+// libpq says what to wait for next; after the handshake the connection stays non-blocking.
 void step(Connecting& c, PostgresPollingStatusType status) {
   switch (status) {
     case PGRES_POLLING_READING:

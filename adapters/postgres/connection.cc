@@ -290,6 +290,7 @@ std::optional<Error> Connection::State::unusable() const {
       "and acquire another");
 }
 
+// Everything that can be wrong is checked before the first byte is sent, so that the connection stays usable.
 std::optional<Error> Connection::State::send(const Query& query) {
   if (auto error = unusable()) return error;
   if (auto error = reject_nul(query.text, "the statement")) return error;

@@ -53,6 +53,7 @@ std::uint32_t total_of(const WorkloadsOptions& o) {
   return o.elastic ? std::max(o.total, sum) : sum;
 }
 
+// The common options, with those of the workload in their place where it has any.
 PoolOptions pool_options(const WorkloadsOptions& o, const Workload& w, std::uint32_t max) {
   PoolOptions p = o.pool;
   p.name = w.name;
@@ -82,6 +83,7 @@ GroupOptions group_options(const WorkloadsOptions& o, const std::vector<std::uin
 
 }  // namespace
 
+// An empty text: the server has enough connections for all workloads of all instances.
 Result<std::string, Error> check_against_server(const WorkloadsOptions& o, TimePoint deadline) {
   const std::vector<std::uint32_t> units = units_of(o);
   ConnectionOptions c = o.connection;
@@ -116,6 +118,7 @@ struct Workloads::Inside {
   std::string unchecked, name;
 };
 
+// A server that does not answer now is no error: the service may start before its database.
 Workloads::Workloads(WorkloadsOptions o) : inside_(std::make_unique<Inside>()) {
   const std::vector<std::uint32_t> units = units_of(o);
   inside_->name = o.name;

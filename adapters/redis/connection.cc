@@ -144,6 +144,7 @@ void Connection::read_more(Until until) {
   input_.resize(before + io_->wait(address_, "reply", until));
 }
 
+// Pipelined: all commands are written before the first reply is read.
 std::vector<Value> Connection::exchange(const std::vector<Command>& commands, Until until) {
   std::string request;
   for (const Command& command : commands) append_command(request, command);

@@ -147,6 +147,7 @@ class FleetEngine {
     if (!thread_.joinable()) settings_ = settings;
   }
 
+  // The first limit starts the threads, so that a fleet without limits costs nothing.
   std::shared_ptr<FleetLimit> add(const UnitSources::Request& r, UnitUser& user) {
     const detail::MutexLock lock(mutex_);
     std::random_device random;
@@ -407,6 +408,7 @@ void Fleet::set_settings(const FleetSettings& settings) {
   engine_->set_settings(settings);
 }
 
+// Each message names the setting and what to give.
 void Fleet::check(const FleetSettings& s) {
   const auto wrong = [](const std::string& setting, const std::string& problem) {
     throw std::invalid_argument("fleet." + setting + ": " + problem);

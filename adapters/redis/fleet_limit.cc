@@ -84,6 +84,7 @@ void FleetLimit::give_back_to_host(std::uint32_t units) noexcept {
   if (direct_.load(std::memory_order_relaxed)) host_->call_agent();
 }
 
+// In `direct` mode each longer line is a reason to ask; in `block` mode only the first call in line.
 void FleetLimit::set_head(const UnitSource::Head* head) noexcept {
   const std::uint32_t line = head ? std::max(head->line, head->cost) : 0;
   const std::uint32_t before = line_.exchange(line);
@@ -267,6 +268,7 @@ std::string FleetLimit::choose_mode(double round_trip) {
          std::to_string(static_cast<std::uint64_t>(ops)) + " requests per second";
 }
 
+// tell() is due only if calls wait or the limit has changed; it runs on another thread.
 std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* reply, double round_trip) {
   bool worth_a_look = false;
   std::string news;
@@ -310,6 +312,7 @@ shared::StoreRequest FleetLimit::leave(const std::string& run) {
   return lease_.leave_request(run, now_());
 }
 
+// Under the lock, so that state and numbers belong to one reply of the store.
 void FleetLimit::describe(FleetSnapshot& s) const {
   const detail::MutexLock lock(mutex_);
   const std::int64_t now = now_();

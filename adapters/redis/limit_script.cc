@@ -46,6 +46,7 @@ std::vector<std::string> limit_command(const std::string& sha, std::string_view 
           text(r.since)};
 }
 
+// Eleven values in the order of the script.
 bool read_reply(const Value& value, shared::StoreReply& r) {
   if (value.kind != Value::Kind::list || value.list.size() != 11) return false;
   const std::vector<Value>& v = value.list;

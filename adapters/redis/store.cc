@@ -114,6 +114,7 @@ void Store::introduce(Transport& to, const Address& address, Until until) {
   sha_ = replies.back().text;
 }
 
+// Settings that endanger the limit are warnings; a replica is an error, because it cannot decide.
 void Store::read_info(const Value& info) {
   const std::string text = "\n" + info.text;
   run_ = field(text, "run_id");

@@ -12,6 +12,7 @@ namespace {
                               "redis+sentinel://host:26379/name");
 }
 
+// Percent-decoding of user and password.
 std::string decode(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -39,6 +40,7 @@ int number(std::string_view text, int most, const char* what) {
   return value;
 }
 
+// An IPv6 address stands in brackets, because its colons are not those of the port.
 Address address(std::string_view text, const char* port) {
   Address a;
   a.port = port;

@@ -26,6 +26,7 @@ void Host::set_region(const std::string& path) {
   if (!region_) options_.region = path;
 }
 
+// Each message names the bulkhead and what to give instead.
 void Host::check(const Request& r) const {
   const detail::MutexLock lock(mutex_);
   if (r.scope != Scope::host)

@@ -163,6 +163,7 @@ int bulkhead_host_resize(bulkhead_host* host, uint32_t max_concurrent) {
   }
 }
 
+// Without memory for this process's part of the handle all numbers are 0.
 void bulkhead_host_stat(bulkhead_host* host, bulkhead_host_stats* stats) {
   if (!stats) return;
   *stats = {};

@@ -311,6 +311,7 @@ Region::Region(std::string path, int fd) : path_(std::move(path)), fd_(fd) {
   image_ = static_cast<Image*>(image);
 }
 
+// The last owner may be a handler that runs on the thread of the region itself: it cannot join itself.
 Region::~Region() {
   if (listed_) {
     Forks& forks = Forks::all();
@@ -441,6 +442,7 @@ std::uint64_t Region::token() noexcept {
 
 // ---- limits ----
 
+// A limit belongs to the first process that writes its hash. Limits are never removed, so no search needs a lock.
 Limit& Region::limit(std::string_view name, std::string_view store) {
   if (name.empty() || name.size() > (kNameWords - 1) * 8)
     invalid(path_, "the name of a limit has 1 to " + std::to_string((kNameWords - 1) * 8) + " bytes, and \"" +

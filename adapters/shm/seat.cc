@@ -90,6 +90,7 @@ bool Seat::take(const Head& head) noexcept {
   return may_go_first(key_of(head.priority, head.since)) && grab(head.cost, without);
 }
 
+// The unit is remembered for the next call of this thread: its word is in the cache, and probably free again.
 bool Seat::grab(std::uint32_t cost, std::uint32_t reserve) noexcept {
   if (on_call_) return grab_of_lease(cost);
   if (weighed_) return counts().take(cost, reserve, coarse_now_ns());

@@ -278,6 +278,8 @@ class FileWatch::Impl {
     if (changed) options_.on_change();
   }
 
+  // A look follows the last sign by `debounce`, at most four times that after the first, and comes every `poll` in any
+  // case.
   void run() {
     Clock::time_point next_look = saturating_add(Clock::now(), options_.poll),
                       next_tick = saturating_add(Clock::now(), options_.tick);

@@ -142,6 +142,7 @@ void add(RegistrySnapshot::Entry& sum, const RegistrySnapshot::Entry& one) {
   }
 }
 
+// Each worker has a group of its own, so its units add up; the total is that of one.
 void add(GroupSnapshot& sum, const GroupSnapshot& one) {
   sum.in_flight += one.in_flight;
   sum.free += one.free;
@@ -189,6 +190,7 @@ auto& place_for(List& list, const std::string& name) {
   return *at;
 }
 
+// The settings are those of the last worker; they differ only while a reload is under way.
 void add(RegistrySnapshot& sum, const RegistrySnapshot& one) {
   for (const auto& e : one.bulkheads) {
     RegistrySnapshot::Entry& to = place_for(sum.bulkheads, e.name);
@@ -379,6 +381,7 @@ void Board::fold_ended() {
   }
 }
 
+// Numbers of ended workers are folded first, which frees their slots.
 bool Board::join() {
   for (int tries = 0; tries < 1000; ++tries) {
     const Locked locked(*layout_);
@@ -473,6 +476,7 @@ std::vector<Board::Worker> Board::living() {
   return all;
 }
 
+// If they do not fit, overrides are left out, from the end of the list.
 void Board::give(const Orders& orders) {
   Orders fitting = orders;
   std::string bytes = encode(fitting);

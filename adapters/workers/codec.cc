@@ -253,6 +253,7 @@ std::string encode(const RegistrySnapshot& all, std::size_t room, std::size_t& l
   return bytes;
 }
 
+// Each item begins with its kind, see encode().
 RegistrySnapshot decode(std::string_view bytes) {
   RegistrySnapshot all;
   Reader from(bytes);

@@ -252,6 +252,7 @@ Loaded parse_part(const std::string& text, std::string_view file, std::string_vi
   return loaded;
 }
 
+// Lint rules judge values, so they run only for a file without errors.
 Loaded parse(std::string text, std::string_view file) {
   Loaded loaded;
   loaded.text = std::move(text);
@@ -278,6 +279,7 @@ Loaded parse_tree(std::string text, std::string_view file, Node& root) {
 
 namespace {
 
+// Reads one byte more than a file may have, so that a larger one is noticed and not cut.
 template <class Parse>
 Loaded load_with(const std::string& path, const Parse& parse) {
   errno = 0;

@@ -62,6 +62,7 @@ std::string explain_unknown(CLI::App& app, const std::string& word) {
 // As it was typed, for a shell; without secrets.
 std::string g_typed;
 
+// Quoted where a shell needs it, so that the line can be pasted.
 std::string typed_line(int argc, char** argv) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,";

@@ -124,6 +124,7 @@ SIGINT, or on a second signal, at once.
 
 }  // namespace
 
+// The same texts as --help, as roff.
 std::string manual(const CLI::App& app, const std::string& version) {
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   const std::string about = app.get_description();

@@ -323,6 +323,7 @@ std::string detail_lines(const cli::Style& style, const json::value& one, std::s
   return text;
 }
 
+// With --json the answer is a Problem also if no server has sent one, so that scripts read one form.
 int failed(const ClientOptions& o, const Reply& reply, const Admin& admin) {
   if (o.json)
     say(reply.status != 0
@@ -350,6 +351,7 @@ int failed(const ClientOptions& o, const Reply& reply, const Admin& admin) {
   return reply.exit_code();
 }
 
+// Declares the commands; each stores into o_ and sets the function that run() calls.
 Commands::Commands(CLI::App& app, std::string version) : version_(std::move(version)), app_(app) {
   const auto name = [this](CLI::App& c) { c.add_option("NAME", o_.name, "The bulkhead")->required(); };
   const auto why = [this](CLI::App& c, bool required) {

@@ -148,6 +148,7 @@ class Top {
     typed_.clear();
   }
 
+  // Enter: what was typed is a filter, the reason of a change, or the reason to end overrides.
   void finish_typing() {
     if (typing_ == Typing::filter) filter_ = typed_;
     if (typing_ == Typing::reason) {

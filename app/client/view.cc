@@ -82,6 +82,7 @@ std::string override_of(const value& b) {
   return out;
 }
 
+// A field that is missing is 0 or empty: the server may be older than this program.
 BulkheadRow read_row(const value& b) {
   BulkheadRow row;
   row.name = text(b, "name");

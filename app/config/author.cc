@@ -145,6 +145,7 @@ std::string indented(const std::vector<std::string>& lines) {
   return out;
 }
 
+// A file with errors is left as it is: a changed indentation could change its meaning.
 int run_fmt(const std::string& path, bool write, bool check, bool as_json) {
   bool readable = false;
   const std::string text = read_file(path, readable);
@@ -200,6 +201,7 @@ std::string provenance(const Config& config, const Setting& setting, const std::
   return "default";
 }
 
+// Settings at their default are left out unless `all` is asked for.
 int run_show(const std::string& path, bool with_provenance, bool all, bool as_json) {
   const yaml::Loaded file = with_environment(yaml::load(path));
   if (!file.ok()) {

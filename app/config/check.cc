@@ -127,6 +127,7 @@ yaml::Loaded read(const std::string& path, bool standard_input) {
   return loaded.gateway ? std::move(loaded.file) : with_environment(std::move(loaded.file));
 }
 
+// Warnings and errors go to standard error, the summary to standard output.
 int run(const Options& options) {
   const bool standard_input = options.file == "-";
   const yaml::Loaded file = read(options.file, standard_input);

@@ -211,6 +211,7 @@ int unknown(const std::string& topic) {
   return cli::kUsage;
 }
 
+// A word may be a setting, a lint rule, a reason or a symptom; all that match are shown.
 int run(const Options& o) {
   if (o.schema || o.markdown) {
     cli::say(o.schema ? schema_text() : markdown_text());
@@ -240,6 +241,7 @@ int run(const Options& o) {
 
 }  // namespace
 
+// The kind of a value, in words.
 std::string kind_words(const SettingRow& row) {
   const auto words = [&] {
     std::string text;

@@ -102,6 +102,7 @@ void add_sections(std::string& text, const std::string& prefix, const Section& s
 
 }  // namespace
 
+// Made of the settings table only, so that docs/formats/config.md cannot differ from what is accepted.
 std::string markdown_text() {
   std::string text(kIntroduction);
   const Section& root = gateway::root();

@@ -49,6 +49,7 @@ void add_ref(JsonWriter& json, const Section& section) {
   json.field("$ref", std::string("#/$defs/").append(section.name));
 }
 
+// JSON Schema has no durations and shares: patterns and alternatives stand for them.
 void add_type(JsonWriter& json, const SettingRow& row) {
   switch (row.kind) {
     case Kind::count:

@@ -445,6 +445,7 @@ Engine::Ask Engine::ask(std::uint32_t s, std::mt19937_64& random) {
   return ask;
 }
 
+// Calls are numbered and their places reused, so that a simulation of millions of calls does not grow.
 void Engine::arrive(const Ask& ask) {
   const Stream& stream = plan_.streams[ask.stream];
   std::uint32_t id = 0;
@@ -557,6 +558,7 @@ void Engine::give_back(std::uint32_t id, Outcome outcome) {
   call.place.finish(outcome);
 }
 
+// The end as the client sees it. The call itself may still run, if its client has given up.
 void Engine::end_for_client(std::uint32_t id, End end, Reason reason) {
   Call& call = calls_[id];
   const Ask ask = call.ask;
@@ -632,6 +634,7 @@ void Engine::occupied(std::uint32_t target, int by) {
   current.in_flight = static_cast<std::uint32_t>(static_cast<int>(current.in_flight) + by);
 }
 
+// One point of the charts: rates and quantiles of the interval that ends now.
 void Engine::take_point() {
   const double per = 1 / outcomes_.interval;
   for (std::uint32_t t = 0; t < plan_.targets; ++t) {

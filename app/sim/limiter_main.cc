@@ -92,6 +92,7 @@ void write_plot(const std::filesystem::path& path, std::string_view title, const
 
 }  // namespace
 
+// Plays the table of docs/limiter.md.
 int main(int argc, char** argv) {
   SuiteOptions options;
   std::filesystem::path docs;

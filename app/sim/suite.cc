@@ -151,6 +151,7 @@ Cell judge_outage(const std::vector<Run>& runs) {
   return {worst <= 1, text};
 }
 
+// The rows of docs/limiter.md. on_row is called as soon as a row is done, because all of them take minutes.
 std::vector<SuiteRow> run_suite(const SuiteOptions& o, const std::function<void(const SuiteRow&)>& on_row) {
   constexpr double later_seeds = 900;
   std::vector<SuiteRow> rows;

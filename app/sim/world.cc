@@ -62,6 +62,7 @@ class World {
     }
   }
 
+  // Jumps from event to event on virtual time; the real gates and limiters run in between.
   Run run() {
     const Nanos end = nanos(scenario_.seconds);
     Run run;

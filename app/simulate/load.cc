@@ -199,6 +199,7 @@ class Reader {
     }
   }
 
+  // A name that the configuration does not have would be a load that nothing limits, so it is an error.
   void bulkheads(const Node& node, const std::string& path) {
     if (!is_map(node, path)) return;
     std::vector<std::string> known;

@@ -127,6 +127,7 @@ class Member : public std::enable_shared_from_this<Member> {
       if (self->turn_ == turn && self->alive_) self->step();
     });
   }
+  // As the thread of a fleet: one request at a time, over a network with delay and loss.
   void step() {
     woken_ = false;
     if (outstanding_) return;

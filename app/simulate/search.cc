@@ -80,6 +80,7 @@ std::string Sweep::show(double value) const {
   return fmt::format("{:g}", value);
 }
 
+// Every error shows the form, and the nearest name if one is misspelt.
 Sweep parse_sweep(const std::string& text, const Config& config, const Load& load) {
   constexpr const char* kForm = "write it as checkout.max_concurrent=5..50, or 5..50:5 for steps of 5";
   const std::vector<std::string> settings{"max_concurrent", "max_queue", "max_wait", "execution_timeout",
@@ -280,6 +281,7 @@ bool Condition::holds(const PredictionRow& row) const {
   return below ? value(row) < bound : value(row) > bound;
 }
 
+// Several conditions are separated by commas; all have to hold.
 std::vector<Condition> parse_conditions(const std::string& text, const Load& load) {
   const std::vector<std::string> times{"p50", "p90", "p99", "wait_p50", "wait_p99"},
       shares{"rejected", "failed", "served", "utilisation"};

@@ -201,6 +201,7 @@ Load load_of(const Options& o, const Config& config) {
   return load;
 }
 
+// First what needs no simulation (convert, --write-load), then one of: compare, sweep, search, a single run.
 int run(const Options& o) {
   if (!o.log.empty()) return convert(o);
   if (o.file.empty()) return complain("FILE is required: the configuration file");

@@ -124,6 +124,7 @@ class TraceReader {
     return at_[column] < cells.size() ? cells[at_[column]] : std::string_view();
   }
 
+  // One recorded call. A line that cannot be read is reported with its number; the others are read on.
   void row(std::uint32_t line, const std::vector<std::string_view>& cells) {
     Row row{};
     const auto at = number(cell(cells, kTime));
@@ -322,6 +323,7 @@ Trace read_trace(const std::string& path, const Config& config) {
   return parse_trace(text.str(), path, config);
 }
 
+// A recorded bulkhead replaces its described arrivals; what the load file says of its dependency stays.
 void apply(const Trace& trace, Load& load) {
   std::vector<Load::Calls> calls;
   for (const Trace::OfBulkhead& recorded : trace.bulkheads) {

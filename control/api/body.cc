@@ -240,6 +240,7 @@ Problem invalid_body(std::vector<FieldError> errors) {
           .errors = std::move(errors)};
 }
 
+// Collects all errors of the body, with a pointer to each field, before it throws.
 Body read_body(const BodySpec& spec, const json::object& object, const std::string& prefix) {
   Body body;
   std::vector<FieldError> errors;
@@ -273,6 +274,7 @@ Body read_body(const BodySpec& spec, const json::object& object, const std::stri
   return body;
 }
 
+// From the rows by which bodies are read, so that schema and server cannot disagree.
 json::object schema_of(const BodySpec& spec) {
   json::object properties;
   json::array required;

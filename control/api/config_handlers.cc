@@ -84,6 +84,7 @@ Response get_diff(Core& core, const Request&) {
   return respond(plan_json(live, live.try_reload()));
 }
 
+// The journal entry of a reload is written here, with who and why; Reporting keeps the event of LiveConfig out.
 Response post_reload(Core& core, const Request& r) {
   LiveConfig& live = config_of(core);
   const Body body = body_of(kReloadBody, r);

@@ -38,6 +38,7 @@ std::string revision_of(const ConfigStatus& status) {
   return text;
 }
 
+// The file was checked, so nothing here can fail. What the file cannot express stays as given.
 ServerOptions options_of(const ControlConfig& c, ServerOptions o) {
   using std::chrono::milliseconds;
   o.unix_socket = c.unix_socket;

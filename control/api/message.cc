@@ -9,6 +9,7 @@ namespace bulkhead::control {
 namespace json = boost::json;
 namespace {
 
+// Percent-decoding (RFC 3986). False: a % without two hexadecimal digits.
 bool decode(std::string_view text, bool plus_is_space, std::string& out) {
   out.clear();
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -26,6 +27,7 @@ bool decode(std::string_view text, bool plus_is_space, std::string& out) {
   return true;
 }
 
+// RFC 9457. `instance` has the number of the request.
 json::object to_json(const Problem& problem, std::uint64_t request) {
   char instance[48];
   std::snprintf(instance, sizeof instance, "urn:bulkhead:request:%llx",
@@ -77,6 +79,7 @@ Response respond(const Problem& problem, std::uint64_t request) {
   return response;
 }
 
+// The path is split before it is decoded, so that %2F in a name is no separator. At most 32 parameters.
 bool parse_target(std::string_view target, Request& request) {
   if (target.empty() || target.front() != '/') return false;
   target = target.substr(0, target.find('#'));

@@ -127,6 +127,7 @@ json::object operation_of(const Route& route) {
 
 }  // namespace
 
+// Made of the table of routes and the specifications of bodies; only responses have schemas written by hand.
 json::object openapi(const Core& core) {
   json::object paths;
   for (const Route& route : routes()) {

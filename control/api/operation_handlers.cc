@@ -137,6 +137,7 @@ Response get_overrides(Core& core, const Request&) {
 Response put_operation(Core& core, const Request& r) { return change(core, r, true); }
 Response delete_operation(Core& core, const Request& r) { return change(core, r, false); }
 
+// An error says which operation it concerns. Two operations on one resource are an error: their order would matter.
 Response post_batch(Core& core, const Request& r) {
   need_json(r);
   const json::object body = parse_object(r.body);
@@ -183,6 +184,7 @@ Response post_batch(Core& core, const Request& r) {
   return respond({{"results", std::move(results)}, {"dry_run", dry}});
 }
 
+// A switch that already has the wanted state is not audited.
 Response put_switch(Core& core, const Request& r) {
   const auto found = std::ranges::find(core.options.switches, r.segments[2], &Switch::name);
   if (found == core.options.switches.end()) {

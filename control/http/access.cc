@@ -74,6 +74,7 @@ std::string sha256_hex(std::string_view text) {
   return hex;
 }
 
+// A file that other users may write is rejected: they could add a token.
 Tokens Tokens::load(const std::string& path) {
   std::ifstream file(path);
   if (!file)
@@ -189,6 +190,7 @@ const Tokens& TokensFile::now(Journal& journal) {
   return tokens_;
 }
 
+// Without a host the address is loopback: to be reachable from other machines has to be asked for.
 Address parse_listen(std::string_view listen) {
   const auto wrong = [&] {
     invalid("listen \"" + std::string(listen) +

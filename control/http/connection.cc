@@ -67,6 +67,7 @@ class Connection {
         slot_(all, stream),
         reader_(static_cast<std::uint32_t>(options_.max_header), options_.max_body) {}
 
+  // One request after the other. A connection that waits for a request may be closed to make room for another.
   awaitable<void> run(Caller caller) {
     stream_.expires_after(options_.request_timeout);
     if (co_await stream_.handshake()) co_return;
@@ -95,6 +96,7 @@ class Connection {
   }
 
  private:
+  // 100 Continue is sent once, when the header is complete and the body is not.
   awaitable<void> read() {
     reader_.next();
     if (reader_.begun()) slot_.begin();
@@ -124,6 +126,7 @@ class Connection {
     co_return co_await asio::co_spawn(shared_.worker, std::move(change), asio::use_awaitable);
   }
 
+  // The security headers are on every response, also on errors. Headers of the response replace these.
   static std::string head_of(const Response& response, bool keep, std::optional<std::size_t> body_size) {
     http::response_header<> head;
     head.version(11);

@@ -133,6 +133,7 @@ Request Front::understand(const RawRequest& raw, const Caller& caller, std::uint
   return r;
 }
 
+// The origin first: a browser of another site must not even learn whether a token is valid. Every denial is journaled.
 void Front::check_access(const Route* route, const Request& r) {
   const auto deny = [&](Problem problem) {
     JournalEntry entry = audit_entry(r, "denied", r.segments.size() > 2 ? r.segments[2] : "");

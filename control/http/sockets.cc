@@ -119,6 +119,7 @@ class StartLock {
   StartLock& operator=(const StartLock&) = delete;
 
  private:
+  // False: the process that held the lock has unlinked the file meanwhile, so this lock is on no path. Try again.
   bool take(const std::string& what) {
     file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file_ < 0 && errno == ENOENT)

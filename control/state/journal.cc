@@ -186,6 +186,7 @@ bool Journal::fits_file(const JournalEntry& entry) {
   return false;
 }
 
+// A fixed window of one second: a client that is denied in a loop must not fill memory or disk.
 void Journal::deny(JournalEntry entry) {
   detail::MutexLock lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
@@ -203,6 +204,7 @@ void Journal::deny(JournalEntry entry) {
   keep(std::move(entry), false);
 }
 
+// What was left out is counted in one entry, so that the log shows that it is incomplete.
 void Journal::report_suppressed() {
   detail::MutexLock lock(mutex_);
   if (const auto now = std::chrono::steady_clock::now(); now - file_hour_ >= std::chrono::hours(1)) {

@@ -25,6 +25,7 @@ std::string as_utf8(std::string_view text) {
   return out;
 }
 
+// Recursive: the documents are made by this program and are a few levels deep.
 void write(std::string& out, const json::value& value) {
   if (const auto* const object = value.if_object()) {
     char separator = '{';

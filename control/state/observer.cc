@@ -145,6 +145,7 @@ void Observer::glance() {
   }
 }
 
+// An adaptive limit moves all the time: an event for each change of a fifth, and at most one per window.
 void Observer::report_changes(const RegistrySnapshot::Entry& entry, Row& row) {
   const std::uint32_t limit = entry.now.gate.max_concurrent;
   if (!entry.now.adaptive || row.reported_max_concurrent == 0) {
@@ -314,6 +315,7 @@ void Observer::second() {
                                                text_of(frame_json(all, events)) + "\n\n");
 }
 
+// The fields are those of docs/formats/stream.md. A bulkhead without a row has no rates and peaks yet.
 json::object Observer::entry_json(const RegistrySnapshot& all, const RegistrySnapshot::Entry& entry) const {
   const BulkheadSnapshot& now = entry.now;
   const auto found = rows_.find(entry.name);

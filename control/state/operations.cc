@@ -245,6 +245,7 @@ std::vector<Operations::Ended> Operations::reconcile() {
   return ended;
 }
 
+// A hash of everything that an operator can change, so that If-Match notices changes by others, also by a reload.
 std::string Operations::etag(std::string_view name) const {
   const auto bulkhead = find(name);
   const BulkheadOptions o = bulkhead->options();
@@ -264,6 +265,7 @@ std::string Operations::etag(std::string_view name) const {
   return text;
 }
 
+// LiveConfig has the overrides of settings; forced breaker, drain and fault are of this object. Clients see one list.
 json::array Operations::of(std::string_view name) const {
   json::array list;
   const auto add = [&](const auto& o, std::string_view field, json::value from, json::value to) {

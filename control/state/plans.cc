@@ -154,6 +154,7 @@ void Operations::plan_breaker(Change& change, const Operation& operation, Bulkhe
     change.effects.push_back("closed, with an empty window: the next calls decide");
 }
 
+// Rejected where a fault could not be seen: it would look like a rehearsal that went well.
 void Operations::plan_fault(Change& change, const Operation& operation, Bulkhead& bulkhead) const {
   if (!operation.set) {
     change.after = fault_state(std::nullopt);

@@ -342,6 +342,7 @@ std::optional<Finding> overrides_of(const Seen& seen) {
                     seen.now);
 }
 
+// The worst finding in full; the others are named and counted.
 std::string sentence_of(const Verdict& v, const Seen& seen) {
   const std::size_t n = seen.bulkheads.size();
   const std::string count = std::to_string(n) + (n == 1 ? " bulkhead" : " bulkheads");

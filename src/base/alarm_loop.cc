@@ -44,6 +44,7 @@ void AlarmLoop::wake() noexcept {
   base::futex_wake(&changes_, 1);
 }
 
+// Lets other threads have the lock at least every millisecond, because arm() and disarm() wait for it.
 void AlarmLoop::run() noexcept {
   constexpr std::chrono::milliseconds kTurn(1);
   mutex_.lock();

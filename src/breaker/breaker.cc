@@ -6,6 +6,7 @@
 namespace bulkhead {
 namespace {
 
+// Each message names the setting and what to give instead.
 BreakerOptions checked(BreakerOptions o) {
   const auto reject = [&](std::string_view setting, std::string_view problem) {
     base::throw_invalid(base::join({"bulkhead \"", o.name, "\": breaker ", setting, " ", problem}));

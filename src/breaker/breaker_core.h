@@ -148,6 +148,7 @@ class BreakerCore {
     });
   }
 
+  // Half open, the counts are those of the probes; a forced breaker shows as open, because it rejects.
   BreakerSnapshot snapshot() const noexcept {
     const TimePoint now = front_.clock_.now();
     BreakerSnapshot s;

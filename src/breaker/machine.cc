@@ -37,6 +37,7 @@ Machine::Admission Machine::admit(TimePoint now, double dice) {
   return {.probe = last_probe_};
 }
 
+// False: the probe is late, because its lease has ended or the state has changed. Its result then counts for nothing.
 bool Machine::complete_probe(std::uint32_t probe, Outcome outcome, bool slow, TimePoint now, double dice) {
   if (state_ != BreakerState::half_open) return false;
   const auto lease =

@@ -202,6 +202,7 @@ class TimeWindow {
     return bad != kNone && tick < bad + kBuckets;
   }
 
+  // A word of another generation or tick counts as 0: nothing is cleared when the state changes.
   Counts count(std::uint64_t generation, std::int64_t now_ns) const noexcept {
     const std::int64_t now = tick_of(now_ns), last = last_tick_.load(std::memory_order_acquire);
     Counts counts;

@@ -69,6 +69,7 @@ Rejection Budget::rejection(Gate& place, Priority priority, const Rejection& of_
   return why;
 }
 
+// Counters since the last reset_statistics(), current numbers as they are.
 BudgetSnapshot Budget::snapshot() const {
   const Snapshot s = gate->snapshot();
   return {.name = name,

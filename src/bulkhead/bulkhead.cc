@@ -16,6 +16,7 @@ namespace {
   base::throw_invalid(base::join({"bulkhead \"", name, "\": ", setting, " ", problem}));
 }
 
+// Combinations that no part can check alone. The parts check their own settings when they are made.
 void check_options(const BulkheadOptions& o, bool in_group) {
   const std::string_view name = o.gate ? o.gate->name() : std::string_view(o.name);
   if (o.execution_timeout <= std::chrono::nanoseconds(0))
@@ -200,6 +201,7 @@ void BulkheadCore::apply(const BulkheadOptions& o) {
   options_in_force = o;
 }
 
+// First what cannot change, then a trial with the real classes: so update() fails before it changes anything.
 void BulkheadCore::check(const BulkheadOptions& o) const {
   const BulkheadOptions old = options();
   const auto fixed = [&](bool same, std::string_view setting) {

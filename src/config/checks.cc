@@ -57,6 +57,7 @@ void check_rate(const RateLimiterOptions& o, const std::string& path, const Chec
                     "give a burst that fills within 365 days");
 }
 
+// Rules between the settings of `adaptive`; the table has checked each of them alone.
 void check_adaptive(const LimiterOptions& o, const std::string& path, const Checks& checks) {
   if (o.floor > o.ceiling)
     checks.complain(path + ".floor",
@@ -302,6 +303,7 @@ bool split_listen(std::string_view listen, bool& local) {
   return true;
 }
 
+// An address that other hosts can reach needs TLS and tokens, because the control plane changes the process.
 void check_control(const ControlConfig& c, const Checks& checks) {
   if (c.unix_socket.empty() && c.listen.empty())
     checks.complain("control", "has neither unix_socket nor listen", "add one of them, or remove control");
@@ -330,6 +332,7 @@ void check_control(const ControlConfig& c, const Checks& checks) {
 
 }  // namespace
 
+// A part whose settings were not readable is left out: its values are defaults, and errors about them would mislead.
 void check(const Config& config, const Checks& checks) {
   const auto each = [&](std::string_view kind, const BulkheadConfig& b, bool member) {
     const std::string path = join({kind, ".", b.options.name});

@@ -59,6 +59,7 @@ std::string up_to(std::string_view source, std::uint32_t column) {
 
 }  // namespace
 
+// A setting that the file does not contain has the position of its type; if that lacks it, of the nearest section.
 Position Config::where(std::string_view path) const {
   const std::string_view whole = path;
   for (bool first = true; !path.empty(); first = false) {

@@ -56,6 +56,7 @@ class Decoder {
     result_.config.types = built_in_types();
   }
 
+  // The rules between settings run also after errors, so that one run reports all problems.
   Decoded run(const Node& root) {
     if (root.is_map()) {
       section(root_section(), &config(), root, "", root.at, true);
@@ -88,6 +89,7 @@ class Decoder {
  private:
   Config& config() { return result_.config; }
 
+  // Keeps the path as broken, so that no later rule judges it. Bounded: a file of garbage has a problem on each line.
   void complain(Position at, std::string path, std::string message, std::string hint = "") {
     broken_.insert(path);
     path = printable(path);
@@ -158,6 +160,7 @@ class Decoder {
     }
   }
 
+  // For the hint it tries a similar name, the name in other libraries, and sections that have this setting.
   void unknown(const Section& section, const Node& key, std::string_view path) {
     if (result_.problems.size() >= kMostProblems) return complain(key.at, child(path, key.text), "");
     std::vector<std::string> known;
@@ -262,6 +265,7 @@ class Decoder {
     r.access.set(target, value);
   }
 
+  // The kind of the row chooses the reader; bounds are those of the row. False: a problem is reported.
   bool read(const SettingRow& r, const Node& node, const std::string& path, Value& value) {
     switch (r.kind) {
       case Kind::count:
@@ -301,6 +305,7 @@ class Decoder {
     return false;
   }
 
+  // `index` is the place of the word in the row, which is also its value in the enum.
   bool word(const SettingRow& r, const Node& node, const std::string& path, std::uint64_t& index) {
     const std::string what = one_of(r.words);
     if (!node.is_scalar()) {
@@ -318,6 +323,7 @@ class Decoder {
     return false;
   }
 
+  // Reads on after an element that is wrong, so that all wrong ones are reported.
   bool list(const SettingRow& r, const Node& node, const std::string& path, Value& value) {
     if (!node.is_list()) {
       complain(node.at, path,

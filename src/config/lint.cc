@@ -152,6 +152,7 @@ class Linter {
            join({"every client that reaches ", listen, " may read without a token"}), {});
   }
 
+  // The rules about one bulkhead. Those about a resource that several share are in resource().
   void bulkhead(const std::string& path, const BulkheadConfig& b) {
     const BulkheadOptions& o = b.options;
     const auto found = [&](std::string_view rule, std::string_view setting, std::string message) {
@@ -216,6 +217,7 @@ class Linter {
                   show_duration(o.max_wait), " only if calls take less than ", rounded(latency)}));
   }
 
+  // The numbers are those by which the fleet itself chooses its mode, see FleetMode::automatic.
   template <class Found>
   static void fleet(const BulkheadConfig& b, const FleetSettings& f, const Found& found) {
     const BulkheadOptions& o = b.options;
@@ -324,6 +326,7 @@ class Linter {
     return users;
   }
 
+  // Adds up what all users of a resource may take at once, and compares the sum with its capacity.
   void resource(const ResourceConfig& r) {
     const std::string path = "resources." + r.name;
     std::uint64_t compartments = 0, sum = 0;

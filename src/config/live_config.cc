@@ -78,6 +78,7 @@ LiveConfig::Core::Turn::~Turn() BULKHEAD_UNCHECKED_LOCKS {
   core_.changing.unlock();
 }
 
+// Listeners are called after both locks are released, because they may read this LiveConfig.
 void LiveConfig::Core::Turn::end() BULKHEAD_UNCHECKED_LOCKS {
   std::vector<ConfigEvent> now = std::exchange(core_.fresh, {});
   std::vector<std::shared_ptr<ConfigSubscription::Listener>> told;
@@ -191,6 +192,7 @@ void LiveConfig::Core::drop_unfit(Overrides& next, const Config& next_base) {
   }
 }
 
+// The event has the first problem only; status() has all.
 ReloadResult LiveConfig::Core::fail(ReloadResult result, std::string_view actor) {
   result.outcome = ReloadResult::Outcome::failed;
   {
@@ -281,6 +283,7 @@ ReloadResult LiveConfig::reload(std::string_view actor) {
   return result;
 }
 
+// Only reads and compares; what the registry itself would reject shows when the reload is done.
 ReloadResult LiveConfig::try_reload() const {
   ReloadResult result{.outcome = ReloadResult::Outcome::failed};
   if (!core_->options.read) {
@@ -331,6 +334,7 @@ ConfigStatus LiveConfig::status() const {
   return status;
 }
 
+// In order of precedence: override, file, type, default. A bulkhead that is not in the file was made by code.
 std::string LiveConfig::source(std::string_view bulkhead, std::string_view setting) const {
   const detail::MutexLock lock(core_->mutex);
   const std::string path = join({"bulkheads.", bulkhead, ".", setting});

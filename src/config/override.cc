@@ -36,6 +36,7 @@ Read<Value> within(const SettingRow& row, Read<Value> value, double number, std:
 
 enum class When : std::uint8_t { running, starting };
 
+// The text is read as a scalar of the file, by the same functions.
 Read<Value> read(const SettingRow& row, std::string_view text, When when) {
   const Node node{.kind = Node::Kind::scalar, .text = std::string(text)};
   switch (row.kind) {
@@ -89,7 +90,7 @@ std::string_view take_part(std::string_view& path) {
 }
 
 // The bulkhead, group or set of tenants that a path begins with; its section.
-Read<const Section*> find_thing(Config& config, std::string_view map, std::string_view name, void*& target) {
+Read<const Section*> find_entry(Config& config, std::string_view map, std::string_view name, void*& target) {
   std::vector<std::string> names;
   const SettingRow* const row = find_row(root_section(), map);
   row->access.each(&config, [&](std::string_view each, const void* one) {
@@ -102,6 +103,7 @@ Read<const Section*> find_thing(Config& config, std::string_view map, std::strin
                               nearest.empty() ? "" : join({"did you mean ", nearest, "?"})});
 }
 
+// Walks the path through the settings table. At the start of the process more can be set than while it runs.
 Read<Value> set(Config& config, std::string_view path, std::string_view text, When when) {
   const std::string_view map = take_part(path);
   void* target = nullptr;
@@ -109,7 +111,7 @@ Read<Value> set(Config& config, std::string_view path, std::string_view text, Wh
   const bool starting = when == When::starting;
   if (map == "bulkheads" || map == "groups" || map == "tenants" || (starting && map == "resources")) {
     const std::string_view name = take_part(path);
-    auto found = find_thing(config, map, name, target);
+    auto found = find_entry(config, map, name, target);
     if (!found) return Unexpected(std::move(found.error()));
     section = *found;
     const BulkheadConfig* const bulkhead = map == "bulkheads" ? config.find(name) : nullptr;

@@ -38,6 +38,7 @@ void collect(std::vector<PathRow>& rows, const std::string& prefix, const Sectio
 
 }  // namespace
 
+// The inverse of reading: a file with this text has this value. Plans compare these texts.
 std::string show(const SettingRow& row, const Value& value) {
   std::vector<std::string> items;
   switch (row.kind) {

@@ -129,6 +129,7 @@ Config without_restart(const Config& running, Config wanted) {
   return wanted;
 }
 
+// Names decide what is added, updated or removed: a bulkhead that was renamed is removed and added.
 RegistryChange changes(const Config& from, const Config& to) {
   RegistryChange change;
   const Values old = values_of(from), now = values_of(to);

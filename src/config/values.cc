@@ -125,6 +125,7 @@ std::string_view kind_of(const Node& node) {
   return "a single value";
 }
 
+// For a terminal: control characters could move its cursor. A text above 300 bytes is left out.
 std::string printable(std::string_view text) {
   constexpr std::size_t kMost = 300;
   if (text.size() > kMost) return "";
@@ -143,6 +144,7 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
+// Cut at 60 bytes, at the end of a character: an error message must stay readable.
 std::string quoted(std::string_view text) {
   constexpr std::size_t kMost = 60;
   std::string shown = "\"";
@@ -161,6 +163,7 @@ std::string quoted(std::string_view text) {
   return shown + '"';
 }
 
+// Other spellings of a number (1_000, 0x10, unlimited) are errors that say what to write.
 Read<std::uint64_t> read_count(const Node& node) {
   if (auto is = expect_scalar(node, "a whole number", false); !is) return Unexpected(is.error());
   const std::string_view text = node.text;
@@ -228,6 +231,7 @@ Read<Share> read_part(const Node& node) {
                "write 50% for per cent, or 5 for units");
 }
 
+// Units from coarse to fine, each once. A number without a unit is an error, because its meaning would be a guess.
 Read<nanoseconds> read_duration(const Node& node, bool forever) {
   if (auto is = expect_scalar(node, "a duration such as 250ms", true); !is) return Unexpected(is.error());
   std::string_view text = node.text;

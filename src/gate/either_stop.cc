@@ -20,6 +20,7 @@ std::stop_source new_source() noexcept {  // without a state: no memory
 
 }  // namespace
 
+// A state of its own only if both can fire; without memory for it, the first token is used alone.
 EitherStop::EitherStop(const std::stop_token& one, std::stop_token other) {
   if (!other.stop_possible()) {
     token_ = one;

@@ -240,6 +240,7 @@ class FlowQueues {
     if (const Seat* seat = seat_of(row, w)) return seat->queue;
     return free_seat(row) ? earliest(w) : hand(w.flow).queue[0];
   }
+  // Returns the queue of the call, and keeps F5: a flow that finds no seat uses the first queue of its hand.
   std::uint32_t sit_down(const Waiter& w) noexcept {
     FlowRow& row = rows_[row_of(w)];
     const Seat* seat = seat_of(row, w);

@@ -39,6 +39,7 @@ std::string shortest(double number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
+// Each message names the bulkhead, the setting, its value and what to give instead.
 void check(const GateOptions& o) {
   check_limit(o.name, o.max_concurrent);
   check_queue(o.name, o.max_queue);
@@ -132,6 +133,7 @@ Gate::~Gate() {
   while (pins_.load(std::memory_order_acquire) != mine) std::this_thread::yield();
 }
 
+// Hooks run before the waiters that were admitted are published: a published one may destroy the gate.
 void Gate::resize(std::uint32_t max_concurrent) {
   if (backing_) {
     check_limit(name_, max_concurrent);

@@ -21,6 +21,7 @@ struct alignas(64) Inbox {
   Waiter<P>* last = nullptr;
 };
 
+// The places are read without the lock first, so that a call which finds the inbox closed does not wait for it.
 template <class P>
 bool Turnstile<P>::post(Waiter& w) noexcept {
   if (!inbox_ || inbox_->places.load(std::memory_order_relaxed) == 0) return false;

@@ -28,6 +28,7 @@ std::string join_budget(const Rejection& r, std::string_view which) {
 
 }  // namespace
 
+// One line for logs: who, why, and the numbers at the decision. docs and tests quote these texts.
 std::string Rejection::message() const {
   if (reason == Reason::tenant_limit)
     return base::join({"tenants \"", name, "\" rejected (", to_string(reason),

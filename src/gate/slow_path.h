@@ -58,6 +58,7 @@ Waiter<P>* Turnstile<P>::head() const noexcept {
   return nullptr;
 }
 
+// The count is stored with release, because look() reads it without the lock.
 template <class P>
 void Turnstile<P>::push(Waiter& w) noexcept {
   if (flows_) [[unlikely]] {
@@ -415,6 +416,7 @@ Verdict Turnstile<P>::join(Waiter& w, const Terms& terms, std::int64_t now, Wake
   return w.verdict;
 }
 
+// A waiter that has not joined yet gets a mark instead. A stop replaces the mark of a timeout, because it rejects.
 template <class P>
 bool Turnstile<P>::withdraw(Waiter& w, Reason reason, std::int64_t now, Wakes& wakes) noexcept {
   P::point("withdraw.before_lock");
@@ -610,6 +612,7 @@ void Turnstile<P>::resize_queue(std::uint32_t max_queue, std::uint32_t reserve) 
   allow_posts();
 }
 
+// Closed first, so that no call joins between two batches of rejected ones.
 template <class P>
 bool Turnstile<P>::close(Wakes& wakes) noexcept {
   bool over = false;
@@ -657,6 +660,7 @@ bool Turnstile<P>::join_drain(Drain& drain, std::int64_t now, Wakes& wakes) noex
   return waits;
 }
 
+// False: a release has decided the drain meanwhile, and is about to publish it.
 template <class P>
 bool Turnstile<P>::leave_drain(Drain& drain, std::int64_t now, Wakes& wakes) noexcept {
   bool left = false;

@@ -96,6 +96,7 @@ struct Group::Core {
   detail::StdMutex shape;
 };
 
+// All shares are checked together before the first gate is made.
 Group::Group(GroupOptions o) {
   if (o.keep < std::chrono::nanoseconds(0)) reject(o.name, "keep is negative: give 0 or more");
   std::vector<Part> parts;

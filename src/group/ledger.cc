@@ -235,6 +235,7 @@ void Ledger::call_back_for(const UnitRequest& request) noexcept {
 
 // ---- what each member needs ----
 
+// What the member is owed of its guarantee comes before what its line needs beyond it.
 Ledger::UnitRequest Ledger::request_of(Member& m) noexcept {
   UnitRequest request;
   if (!m.gone && !m.closed) {
@@ -392,6 +393,7 @@ void Ledger::work() noexcept {
   }
 }
 
+// One unit of work under the lock; hooks, handlers and stop callbacks run after it (G5).
 bool Ledger::step(bool may_stop) noexcept {
   Wakes wakes;
   std::stop_source stop(std::nostopstate);
@@ -422,6 +424,7 @@ std::stop_source Ledger::next_stop() noexcept {
   return std::stop_source(std::nostopstate);
 }
 
+// After a change of the member's line or a slow release: collects its debt, then serves all needs (G4).
 void Ledger::settle(Member* m) noexcept {
   base::sync_point("group.settle.before_lock");
   if (m) {

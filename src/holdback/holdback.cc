@@ -69,6 +69,7 @@ double call(const std::function<double()>& gauge) noexcept {
 #endif
 }
 
+// Each message names the setting and what to give instead.
 void check(const HoldbackOptions& o) {
   const auto between = [](double x, double low, double high) { return x >= low && x <= high; };
   if (!between(o.best_effort_from, 0, 1) || o.best_effort_from == 0)
@@ -111,6 +112,7 @@ struct Holdback::Gauges {
     if (sources.gauge) most = std::max(most, call(sources.gauge));
     return most;
   }
+  // A gauge that cannot be read is an error here and not a silent 0 later.
   static Sources sources_of(const HoldbackOptions& o) {
     static constexpr std::string_view kHint =
         "which cannot be read: enable PSI in the kernel, name the directory of a cgroup "

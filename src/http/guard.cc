@@ -61,6 +61,7 @@ bool below(std::string_view path, std::string_view prefix) noexcept {
   return path.size() == prefix.size() || prefix.ends_with('/') || path[prefix.size()] == '/';
 }
 
+// A bulkhead may be removed later; one that is missing from the start is taken for a misspelt name.
 void check(const Registry& registry, const Route& route) {
   const auto reject = [&](std::string_view problem) {
     base::throw_invalid(base::join({"http: route \"", route.path, "\": ", problem}));
@@ -150,6 +151,8 @@ const Route* Guard::route_of(std::string_view method, std::string_view path) con
   return nullptr;
 }
 
+// Pages first, then the route, then what the request's headers ask for, which the route and the trust in the peer
+// bound.
 Visit Guard::arrive(const Request& request, TimePoint now) {
   State& s = *state_;
   const GuardOptions& o = s.options;
@@ -211,6 +214,7 @@ Visit Guard::arrive(const Request& request, TimePoint now) {
   return visit;
 }
 
+// While the bulkhead is closed or draining no kept response is sent: clients should go to another instance.
 Response Guard::reject(const Visit& visit, const Rejection& why, TimePoint now) {
   State& s = *state_;
   static const ResponseOptions defaults;

@@ -88,6 +88,7 @@ bool same(const Bits& a, const Bits& b, unsigned prefix) noexcept {
 
 }  // namespace
 
+// IPv4 is stored as IPv4 in IPv6, so that one comparison serves both.
 TrustedPeers::TrustedPeers(const std::vector<std::string>& networks) {
   for (const std::string& text : networks) {
     const std::size_t slash = text.find('/');

@@ -32,6 +32,7 @@ std::string_view to_string(LimitVerdict verdict) noexcept {
   return i < kNames.size() ? kNames[i] : "unknown";
 }
 
+// One line for logs and the dashboard, with the numbers behind the decision.
 std::string LimitDecision::text() const {
   std::string limit = "limit " + std::to_string(from);
   if (to != from) limit += " -> " + std::to_string(to);

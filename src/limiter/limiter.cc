@@ -22,6 +22,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t kMostLimit = 268'435'455;  // the maximum of a gate
 
+// The settings of every algorithm are checked, also of those that are not chosen.
 void check(std::string_view gate, const LimiterOptions& o) {
   const auto require = [&](bool good, std::string_view setting, const std::string& value,
                            std::string_view fix) {

@@ -20,6 +20,7 @@ struct Measure {
   Measure() = default;
   explicit Measure(const Window& window) { add(window); }
 
+  // Means of windows are weighed by their calls; the squares give the variance of the sum.
   void add(const Window& o) {
     compare_with_last(o);
     if (w.samples() == 0) w.begin = o.begin;

@@ -15,6 +15,8 @@ class Vegas final : public Known {
       : Known(bounds, limit), options_(options), random_(options.seed), jitter_(draw()) {}
 
  private:
+  // As published: the queue at the dependency is estimated from the round trip without load, which a probe measures
+  // anew.
   double next(const Window& window) noexcept override {
     const double rtt = window.round_trip;
     const double limit = this->limit();

@@ -92,6 +92,7 @@ void of_process(Writer& out, const Page& page) {
   if (page.extras.process) out.sample("", " ", number(std::invoke(get, *page.extras.process)));
 }
 
+// Always 1: the labels are the information.
 void write_info(Writer& out, const Page& page) {
   std::string more;
   for (const BulkheadRow& row : page.rows) {

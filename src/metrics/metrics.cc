@@ -53,6 +53,7 @@ std::vector<GroupRow> group_rows(const RegistrySnapshot& all, std::size_t max_la
   return rows;
 }
 
+// PostgreSQL pools have metrics of their own name (bulkhead_pg_*), so they need no label `kind`.
 std::vector<ResourceRow> resource_rows(const RegistrySnapshot& all, std::size_t max_label) {
   std::vector<ResourceRow> rows;
   for (const auto& resource : all.resources) {

@@ -56,6 +56,7 @@ struct Range {
   int q = 1000;
 };
 
+// One element of Accept (RFC 9110): type, subtype, quality, and the version of the format.
 Range parse(std::string_view text) {
   Range range;
   std::string_view media = take(text, ';');

@@ -31,6 +31,7 @@ std::string_view unit(std::string_view name) {
 
 }  // namespace
 
+// OpenMetrics names a counter without _total in its HELP and TYPE lines; Prometheus text has no type info.
 void Writer::begin(const MetricFamily& family) {
   began_ = out_.size();
   series_ = 0;

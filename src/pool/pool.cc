@@ -20,6 +20,7 @@ void check_limit(std::string_view name, std::uint32_t max_concurrent) {
             base::join({"= ", std::to_string(max_concurrent), " is out of range: give 1 to 65536"}));
 }
 
+// Each message names the setting and what to give instead.
 PoolOptions checked(PoolOptions o) {
   const auto reject = [&](std::string_view setting, std::string_view problem) {
     invalid(o.name, setting, problem);
@@ -174,6 +175,7 @@ bool Pool::shutdown(Shutdown how, TimePoint until) {
   return core_->gate.drain(until) && core_->workers->wait_settled(until);
 }
 
+// Gate, workers and tasks are read one after the other, so their numbers are of slightly different instants.
 PoolSnapshot Pool::snapshot() const {
   PoolSnapshot s;
   s.gate = core_->gate.snapshot();

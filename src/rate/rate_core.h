@@ -102,6 +102,7 @@ class RateLimiterCore {
     last_move_ = move;
   }
 
+  // Bounded: if the clock stepped back, the word seems to be further ahead than any taking can put it.
   RateLimiterSnapshot snapshot(TimePoint at) const noexcept {
     RateLimiterSnapshot s;
     {

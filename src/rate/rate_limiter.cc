@@ -8,6 +8,7 @@
 namespace bulkhead {
 namespace {
 
+// The bounds keep every product of ticks and tokens within 63 bits, see Terms.
 RateLimiterOptions checked(RateLimiterOptions o) {
   const auto reject = [&](std::string_view setting, std::string_view problem) {
     base::throw_invalid(base::join({"bulkhead \"", o.name, "\": rate limit ", setting, " ", problem}));

@@ -161,6 +161,7 @@ void Registry::Core::give_code(BulkheadOptions& o, std::string_view name, std::s
   if (!type.empty()) give(type_code, type);
 }
 
+// An existing bulkhead would go on without the hooks, so this is an error and not ignored.
 void Registry::attach(std::string_view name, BulkheadCode code) {
   Core& core = *core_;
   check_name("bulkhead", name);
@@ -177,6 +178,7 @@ void Registry::attach(std::string_view name, BulkheadCode code) {
   core.code.insert_or_assign(std::string(name), std::move(code));
 }
 
+// As attach(): no bulkhead of the type may exist yet.
 void Registry::attach_to_type(std::string_view type, BulkheadCode code) {
   Core& core = *core_;
   check_name("type", type);
@@ -308,6 +310,7 @@ void Registry::define(std::string_view type, const BulkheadOptions& defaults) {
   core_->types.insert_or_assign(std::string(type), defaults);
 }
 
+// The bulkhead is made without the table lock; if the name has appeared meanwhile, that bulkhead is returned.
 std::shared_ptr<Bulkhead> Registry::get_or_create(std::string_view name, std::string_view type) {
   if (auto found = find(name)) return found;
   Core& core = *core_;
@@ -371,6 +374,8 @@ void Registry::Core::leave(std::unique_ptr<Node> node) noexcept {
   leaving = node.release();
 }
 
+// Destroys removed bulkheads that no use marks and no call needs any more; outside of the lock, because it may take
+// long.
 void Registry::Core::let_go() noexcept {
   Node* idle = nullptr;
   {
@@ -434,6 +439,7 @@ std::shared_ptr<Group> Registry::Core::group(std::string_view name) const {
   missing("group", name, std::move(others));
 }
 
+// Made without the lock, and dropped if the name is taken.
 std::shared_ptr<Group> Registry::add_group(GroupOptions options) {
   Core& core = *core_;
   const std::string name = options.name;
@@ -464,6 +470,7 @@ void Registry::resize_group(std::string_view name, std::uint32_t total) {
   core_->changed();
 }
 
+// The group is updated without the table lock, because it may run handlers of waiting calls.
 void Registry::update_share(std::string_view bulkhead, Share guaranteed, Share max) {
   Core& core = *core_;
   const detail::MutexLock settings(core.settings);

@@ -56,6 +56,7 @@ RegistrySnapshot::Entry entry_of(registry::NodeCopy copy) {
 
 }  // namespace
 
+// The lock is held for a copy of the node only. A bulkhead that only other processes have comes from `complete`.
 std::optional<RegistrySnapshot::Entry> Registry::look(std::string_view name) const {
   std::optional<registry::NodeCopy> copy;
   {

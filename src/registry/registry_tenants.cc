@@ -68,6 +68,7 @@ void Registry::Core::each_living(const TenantSet& wanted,
       });
 }
 
+// The template is tried out with the real classes, so that the first tenant cannot fail because of it.
 void Registry::define_tenants(const TenantOptions& options) {
   Core& core = *core_;
   const detail::MutexLock settings(core.settings);

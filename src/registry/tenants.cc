@@ -19,6 +19,7 @@ std::uint64_t calls_of(Bulkhead& bulkhead) {
 
 }  // namespace
 
+// Each message names the setting and what to give instead.
 void check(const TenantOptions& o) {
   const auto invalid = [&](std::string_view setting, std::string_view problem) {
     base::throw_invalid(base::join({"tenants \"", o.name, "\": ", setting, " ", problem}));
@@ -124,6 +125,7 @@ BudgetSnapshot& same_budget(BulkheadSnapshot& in, const BudgetSnapshot& as) {
 
 }  // namespace
 
+// Counters and histograms only; fold_state() adds the current numbers.
 void fold(BulkheadSnapshot& into, const BulkheadSnapshot& from) {
   for (const BudgetSnapshot& one : from.budgets) {
     BudgetSnapshot& sum = same_budget(into, one);

@@ -118,6 +118,7 @@ ResourceSlot* ResourceCore::pop_good(TimePoint now, bool claim) {
   return nullptr;
 }
 
+// Without helpers the caller opens and validates on its own thread, however long that takes.
 ResourceCore::Obtained ResourceCore::obtain_by_hand(const Terms& terms) {
   for (;;) {
     const TimePoint now = clock_.now();

@@ -23,6 +23,7 @@ void check_max(std::string_view name, std::uint32_t max) {
       {"bulkhead \"", name, "\": max = ", std::to_string(max), " is out of range: give 1 to 10000"}));
 }
 
+// Each message names the setting and what to give instead.
 ResourceSettings checked(ResourceSettings s, const ResourceOperations& operations) {
   const auto reject = [&](std::string_view setting, std::string_view problem) {
     base::throw_invalid(base::join({"bulkhead \"", s.name, "\": ", setting, " ", problem}));

@@ -210,6 +210,7 @@ void ResourceCore::do_validate(ResourceSlot& slot) noexcept {
   finish(after);
 }
 
+// The permit is kept while the resource is cleaned: it is not available yet.
 void ResourceCore::do_clean(ResourceSlot& slot) noexcept {
   Permit held = std::move(slot.held);
   Aftermath after;

@@ -87,6 +87,8 @@ bool Lease::needs_much_less(const Needs& needs) const noexcept {
   return 2 * (std::uint64_t{needs.need} + needs.slack) < std::uint64_t{sent_need_} + sent_slack_;
 }
 
+// The next heartbeat, or earlier if calls wait or units can go back. One request at a time: until its reply, its
+// timeout.
 std::int64_t Lease::due(const Needs& needs) const noexcept {
   if (!sent_any_) return 0;
   if (outstanding_) return sent_at_ + o_.times.reply_timeout;
