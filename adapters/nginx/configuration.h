@@ -48,9 +48,6 @@ struct LocationConf {
   ngx_uint_t status_format;  // in this format
 };
 
-inline MainConf& main_conf(ngx_http_request_t* r) noexcept {
-  return *static_cast<MainConf*>(ngx_http_get_module_main_conf(r, ngx_http_bulkhead_module));
-}
 inline const LocationConf& location_conf(ngx_http_request_t* r) noexcept {
   return *static_cast<const LocationConf*>(ngx_http_get_module_loc_conf(r, ngx_http_bulkhead_module));
 }

@@ -34,7 +34,6 @@ class Store {
 
   bool connected() const noexcept { return connection_ != nullptr; }
   void connect(Until until);  // std::runtime_error
-  void disconnect() noexcept { connection_.reset(); }
 
   // Of the server that it is connected to.
   const std::string& run() const noexcept { return run_; }
