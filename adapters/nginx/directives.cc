@@ -149,34 +149,35 @@ char* set_status(ngx_conf_t* cf, ngx_command_t*, void* of) {
 ngx_conf_enum_t hold_values[] = {
     {literal("upstream"), until_upstream}, {literal("response"), until_response}, {ngx_null_string, 0}};
 
-constexpr ngx_uint_t in_http = NGX_HTTP_MAIN_CONF;
-constexpr ngx_uint_t anywhere = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF;
+constexpr ngx_uint_t kInHttp = NGX_HTTP_MAIN_CONF;
+constexpr ngx_uint_t kAnywhere = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF;
 
 ngx_command_t value(const ngx_str_t& name, std::size_t offset) noexcept {
   return {
-      name,   anywhere | NGX_CONF_TAKE1, ngx_http_set_complex_value_slot, NGX_HTTP_LOC_CONF_OFFSET, offset,
+      name,   kAnywhere | NGX_CONF_TAKE1, ngx_http_set_complex_value_slot, NGX_HTTP_LOC_CONF_OFFSET, offset,
       nullptr};
 }
 
 }  // namespace
 
 ngx_command_t directives[] = {
-    {literal("bulkhead_config"), in_http | NGX_CONF_TAKE12, set_config, NGX_HTTP_MAIN_CONF_OFFSET, 0,
+    {literal("bulkhead_config"), kInHttp | NGX_CONF_TAKE12, set_config, NGX_HTTP_MAIN_CONF_OFFSET, 0,
      nullptr},
-    {literal("bulkhead_board"), in_http | NGX_CONF_TAKE1, set_board, NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr},
-    {literal("bulkhead_storm"), in_http | NGX_CONF_1MORE, set_storm, NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr},
-    {literal("bulkhead"), anywhere | NGX_CONF_TAKE1, set_bulkhead, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr},
+    {literal("bulkhead_board"), kInHttp | NGX_CONF_TAKE1, set_board, NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr},
+    {literal("bulkhead_storm"), kInHttp | NGX_CONF_1MORE, set_storm, NGX_HTTP_MAIN_CONF_OFFSET, 0, nullptr},
+    {literal("bulkhead"), kAnywhere | NGX_CONF_TAKE1, set_bulkhead, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr},
     value(literal("bulkhead_priority"), offsetof(LocationConf, priority)),
     value(literal("bulkhead_tenant"), offsetof(LocationConf, tenant)),
     value(literal("bulkhead_flow"), offsetof(LocationConf, flow)),
     value(literal("bulkhead_cost"), offsetof(LocationConf, cost)),
     value(literal("bulkhead_deadline"), offsetof(LocationConf, deadline)),
-    {literal("bulkhead_budget"), anywhere | NGX_CONF_TAKE2, set_budget, NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr},
-    {literal("bulkhead_hold"), anywhere | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
+    {literal("bulkhead_budget"), kAnywhere | NGX_CONF_TAKE2, set_budget, NGX_HTTP_LOC_CONF_OFFSET, 0,
+     nullptr},
+    {literal("bulkhead_hold"), kAnywhere | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
      offsetof(LocationConf, hold), hold_values},
-    {literal("bulkhead_body_first"), anywhere | NGX_CONF_FLAG, ngx_conf_set_flag_slot,
+    {literal("bulkhead_body_first"), kAnywhere | NGX_CONF_FLAG, ngx_conf_set_flag_slot,
      NGX_HTTP_LOC_CONF_OFFSET, offsetof(LocationConf, body_first), nullptr},
-    {literal("bulkhead_fallback"), anywhere | NGX_CONF_TAKE123, set_fallback, NGX_HTTP_LOC_CONF_OFFSET, 0,
+    {literal("bulkhead_fallback"), kAnywhere | NGX_CONF_TAKE123, set_fallback, NGX_HTTP_LOC_CONF_OFFSET, 0,
      nullptr},
     {literal("bulkhead_status"), NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1, set_status,
      NGX_HTTP_LOC_CONF_OFFSET, 0, nullptr},

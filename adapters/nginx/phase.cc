@@ -11,7 +11,7 @@ namespace bulkhead::nginx {
 namespace {
 
 // nginx lets a worker that is to leave exit when no timer is set: a request in line needs one, whatever its own is.
-constexpr ngx_msec_t long_time = 24 * 3600 * 1000;
+constexpr ngx_msec_t kLongTime = 24 * 3600 * 1000;
 void do_nothing(ngx_event_t*) {}
 
 ngx_int_t admit(Visit& v, Call&& call) {
@@ -54,7 +54,7 @@ ngx_int_t enter(Visit& v) {
     v.wait = std::make_shared<Wait>(e, v);
     if (!v.wait->begin(v.bulkhead, std::move(begun), options)) {
       v.timer.handler = do_nothing;
-      ngx_add_timer(&v.timer, long_time);
+      ngx_add_timer(&v.timer, kLongTime);
       return suspend(r);
     }
     answer = v.wait->take();

@@ -37,8 +37,8 @@ class Counts {
   // a limit that was lowered before is not missed.
   template <class Bound>
   bool take_if(std::uint32_t count, std::int64_t now, Bound bound) noexcept {
-    constexpr int looks = 8;  // others may add and withdraw theirs at the same time
-    for (int i = 0; i < looks; ++i) {
+    constexpr int kLooks = 8;  // others may add and withdraw theirs at the same time
+    for (int i = 0; i < kLooks; ++i) {
       if (held(*limit_) + count > bound()) return false;  // do not disturb others
       if (change([&](std::uint32_t held) { return held + count; }) == 0)
         limit_->since[slot_of(token_)].store(now, std::memory_order_relaxed);

@@ -10,11 +10,11 @@ namespace {
 
 // Smaller goes first: the tier, then the time. Never 0.
 std::uint64_t key_of(Priority tier, TimePoint since) noexcept {
-  constexpr std::uint64_t latest = (std::uint64_t{1} << 62) - 1;
+  constexpr std::uint64_t kLatest = (std::uint64_t{1} << 62) - 1;
   const std::int64_t ns = since.time_since_epoch().count();
   const std::uint64_t time =
-      since == no_deadline ? latest : static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 1));
-  return static_cast<std::uint64_t>(tier) << 62 | std::min(time, latest);
+      since == no_deadline ? kLatest : static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 1));
+  return static_cast<std::uint64_t>(tier) << 62 | std::min(time, kLatest);
 }
 
 // The unit that this thread took or gave back last is probably free, or its own, and in the cache of this core.

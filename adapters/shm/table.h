@@ -80,8 +80,8 @@ class Table {
   // Any `count` of the units that the owner holds: they are all alike. Other threads of the owner may take and give back
   // units meanwhile, so a look at all words can miss one; the owner holds it, so a later look finds it.
   void give_back_any(std::uint32_t count) noexcept {
-    constexpr int most = 1000;  // more looks than other threads can spoil
-    for (int looks = 0; count > 0 && looks < most; ++looks) {
+    constexpr int kMost = 1000;  // more looks than other threads can spoil
+    for (int looks = 0; count > 0 && looks < kMost; ++looks) {
       const std::uint32_t end = std::min(limit_->high.load(std::memory_order_relaxed), kUnits);
       const std::uint32_t start = hint_ < end ? hint_ : 0;
       for (std::uint32_t n = 0; n < end && count > 0; ++n) {

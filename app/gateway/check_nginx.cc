@@ -245,9 +245,9 @@ class Check {
 
 bool is_nginx_conf(std::string_view text) {
   if (text.find("bulkhead_config ") != text.npos) return true;
-  constexpr std::string_view http = "http";
-  for (std::size_t at = text.find(http); at != text.npos; at = text.find(http, at + 1)) {
-    const std::size_t next = text.find_first_not_of(" \t\r\n", at + http.size());
+  constexpr std::string_view kHttp = "http";
+  for (std::size_t at = text.find(kHttp); at != text.npos; at = text.find(kHttp, at + 1)) {
+    const std::size_t next = text.find_first_not_of(" \t\r\n", at + kHttp.size());
     if (next != text.npos && text[next] == '{') return true;
   }
   return false;

@@ -21,11 +21,11 @@ namespace {
 using namespace bulkhead;
 using namespace bulkhead::sim;
 
-constexpr std::string_view begin_mark = "<!-- make simulate: begin -->\n",
-                           end_mark = "<!-- make simulate: end -->\n";
-constexpr std::string_view beyond = "Saturated, heavy-tailed service";
-constexpr std::array<std::string_view, kAlgorithms.size()> colours{"#1a7f37", "#cf222e", "#8250df",
-                                                                   "#bf8700"};
+constexpr std::string_view kBeginMark = "<!-- make simulate: begin -->\n",
+                           kEndMark = "<!-- make simulate: end -->\n";
+constexpr std::string_view kBeyond = "Saturated, heavy-tailed service";
+constexpr std::array<std::string_view, kAlgorithms.size()> kColours{"#1a7f37", "#cf222e", "#8250df",
+                                                                    "#bf8700"};
 
 void print(const SuiteRow& row) {
   static std::string group;
@@ -71,13 +71,13 @@ void write(const std::filesystem::path& path, std::string_view text) {
 void write_table(const std::filesystem::path& page, const std::vector<SuiteRow>& rows) {
   std::ifstream file(page, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
-  const auto begin = text.find(begin_mark), end = text.find(end_mark);
+  const auto begin = text.find(kBeginMark), end = text.find(kEndMark);
   if (begin == std::string::npos || end == std::string::npos) {
-    fmt::print(stderr, "simulate: {} has no place for the table, marked by\n{}{}", page.string(), begin_mark,
-               end_mark);
+    fmt::print(stderr, "simulate: {} has no place for the table, marked by\n{}{}", page.string(), kBeginMark,
+               kEndMark);
     std::exit(1);
   }
-  text.replace(begin + begin_mark.size(), end - begin - begin_mark.size(), markdown(rows));
+  text.replace(begin + kBeginMark.size(), end - begin - kBeginMark.size(), markdown(rows));
   write(page, text);
 }
 
@@ -86,7 +86,7 @@ void write_plot(const std::filesystem::path& path, std::string_view title, const
   for (const LimitAlgorithm a : kAlgorithms) runs.push_back(simulate(scenario, {.algorithm = a}, 1));
   std::vector<Line> lines;
   for (std::size_t i = kAlgorithms.size(); i-- > 0;)  // ours last, on top
-    lines.push_back({to_string(kAlgorithms[i]), colours[i], &runs[i]});
+    lines.push_back({to_string(kAlgorithms[i]), kColours[i], &runs[i]});
   write(path, plot(title, lines, scenario.seconds));
 }
 
@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
   std::array<std::size_t, kAlgorithms.size()> passed{};
   std::size_t judged = 0;
   for (const SuiteRow& row : rows) {
-    if (row.group == beyond) continue;
+    if (row.group == kBeyond) continue;
     ++judged;
     for (std::size_t a = 0; a < kAlgorithms.size(); ++a) passed[a] += row.cells[a].pass;
   }

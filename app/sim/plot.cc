@@ -9,14 +9,14 @@
 namespace bulkhead::sim {
 namespace {
 
-constexpr double left = 56, right = 110, top = 44, bottom = 40, width = 860, height = 380;
+constexpr double kLeft = 56, kRight = 110, kTop = 44, kBottom = 40, kWidth = 860, kHeight = 380;
 
 struct Axes {
   double seconds, least, most;
-  double x(double t) const { return left + t / seconds * (width - left - right); }
+  double x(double t) const { return kLeft + t / seconds * (kWidth - kLeft - kRight); }
   double y(double limit) const {
     const double share = std::log(std::clamp(limit, least, most) / least) / std::log(most / least);
-    return height - bottom - share * (height - top - bottom);
+    return kHeight - kBottom - share * (kHeight - kTop - kBottom);
   }
 };
 
@@ -58,20 +58,20 @@ std::string plot(std::string_view title, const std::vector<Line>& lines, double 
       "font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#ffffff\"/>\n"
       "<text x=\"{2}\" y=\"26\" font-size=\"15\" font-weight=\"bold\" fill=\"#1f2328\">{3}</text>\n",
-      width, height, left, title);
+      kWidth, kHeight, kLeft, title);
   for (const double v : {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000}) {
     if (v < axes.least || v > axes.most) continue;
     fmt::format_to(
         out,
         "<path d=\"M{0} {1:.1f}H{2}\" stroke=\"#e6e8eb\"/><text x=\"{3}\" y=\"{4:.1f}\" fill=\"#59636e\" "
         "text-anchor=\"end\">{5}</text>\n",
-        left, axes.y(v), width - right, left - 6, axes.y(v) + 4, v);
+        kLeft, axes.y(v), kWidth - kRight, kLeft - 6, axes.y(v) + 4, v);
   }
   const double minutes = seconds / 60;
   for (int i = 0; i <= 6; ++i)
     fmt::format_to(out,
                    "<text x=\"{:.1f}\" y=\"{}\" fill=\"#59636e\" text-anchor=\"middle\">{:.3g} min</text>\n",
-                   axes.x(seconds * i / 6), height - bottom + 18, minutes * i / 6);
+                   axes.x(seconds * i / 6), kHeight - kBottom + 18, minutes * i / 6);
 
   const Run& any = *lines.front().run;
   // The band, one rectangle for each stretch of constant capacity.
@@ -88,12 +88,12 @@ std::string plot(std::string_view title, const std::vector<Line>& lines, double 
   }
   fmt::format_to(out, "<path d=\"{}\" fill=\"none\" stroke=\"#1f2328\" stroke-dasharray=\"4 3\"/>\n",
                  steps(axes, any, [](const Tick& t) { return t.capacity; }));
-  double legend = top + 10;
+  double legend = kTop + 10;
   const auto entry = [&](std::string_view name, std::string_view colour, std::string_view dashes) {
     fmt::format_to(out,
                    "<path d=\"M{0} {1}h18\" stroke=\"{2}\" stroke-width=\"2\" {3}/><text x=\"{4}\" y=\"{5}\" "
                    "fill=\"#1f2328\">{6}</text>\n",
-                   width - right + 12, legend, colour, dashes, width - right + 36, legend + 4, name);
+                   kWidth - kRight + 12, legend, colour, dashes, kWidth - kRight + 36, legend + 4, name);
     legend += 20;
   };
   entry("capacity", "#1f2328", "stroke-dasharray=\"4 3\"");

@@ -11,13 +11,13 @@
 namespace bulkhead::sim {
 namespace {
 
-constexpr std::string_view drops = "Capacity drops to a third, and recovers";
-constexpr double settled_after = 30;  // seconds a limiter has to find the capacity
-constexpr double least_in_band = 0.9, least_goodput = 0.9, most_round_trip = 2;
-constexpr double follow_drop_within = 15, follow_recovery_within = 30;
-constexpr double drop_at = 120, recovery_at = 240, drop_end = 360;
-constexpr double half_at = 120, half_settled_at = 125, half_end = 720;
-constexpr double outage_at = 60, outage_end = 90, after_outage = 180;
+constexpr std::string_view kDrops = "Capacity drops to a third, and recovers";
+constexpr double kSettledAfter = 30;  // seconds a limiter has to find the capacity
+constexpr double kLeastInBand = 0.9, kLeastGoodput = 0.9, kMostRoundTrip = 2;
+constexpr double kFollowDropWithin = 15, kFollowRecoveryWithin = 30;
+constexpr double kDropAt = 120, kRecoveryAt = 240, kDropEnd = 360;
+constexpr double kHalfAt = 120, kHalfSettledAt = 125, kHalfEnd = 720;
+constexpr double kOutageAt = 60, kOutageEnd = 90, kAfterOutage = 180;
 
 std::string_view name(Arrival arrival) { return arrival == Arrival::closed ? "closed" : "open"; }
 
@@ -69,24 +69,24 @@ Scenario saturated(Sized d, Arrival arrival, double seconds, double sigma) {
 }
 
 Scenario with_drop(Sized d, Arrival arrival) {
-  Scenario s = saturated(d, arrival, drop_end);
+  Scenario s = saturated(d, arrival, kDropEnd);
   s.phases = {{.from = 0, .capacity = d.capacity},
-              {.from = drop_at, .capacity = d.capacity / 3},
-              {.from = recovery_at, .capacity = d.capacity}};
+              {.from = kDropAt, .capacity = d.capacity / 3},
+              {.from = kRecoveryAt, .capacity = d.capacity}};
   return s;
 }
 
 Scenario with_half_load(Sized d) {
-  Scenario s = saturated(d, Arrival::open, half_end);
-  s.phases = {{.from = 0, .capacity = d.capacity}, {.from = half_at, .capacity = d.capacity, .load = 0.5}};
+  Scenario s = saturated(d, Arrival::open, kHalfEnd);
+  s.phases = {{.from = 0, .capacity = d.capacity}, {.from = kHalfAt, .capacity = d.capacity, .load = 0.5}};
   return s;
 }
 
 Scenario with_outage(Sized d, Arrival arrival, Health health) {
-  Scenario s = saturated(d, arrival, after_outage);
+  Scenario s = saturated(d, arrival, kAfterOutage);
   s.phases = {{.from = 0, .capacity = d.capacity},
-              {.from = outage_at, .capacity = d.capacity, .health = health},
-              {.from = outage_end, .capacity = d.capacity}};
+              {.from = kOutageAt, .capacity = d.capacity, .health = health},
+              {.from = kOutageEnd, .capacity = d.capacity}};
   return s;
 }
 
@@ -104,22 +104,22 @@ Cell judge_saturated(const std::vector<Run>& runs, const Scenario& scenario, dou
   double in_band = 1, goodput = 1e9, round_trip = 0;
   for (const Run& run : runs) {
     if (length(run) < seconds) continue;
-    in_band = std::min(in_band, run.in_band(settled_after, seconds));
+    in_band = std::min(in_band, run.in_band(kSettledAfter, seconds));
     goodput = std::min(goodput, run.goodput(0, seconds) / best);
-    round_trip = std::max(round_trip, run.round_trip(settled_after, seconds) / scenario.service_ms);
+    round_trip = std::max(round_trip, run.round_trip(kSettledAfter, seconds) / scenario.service_ms);
   }
-  return {in_band >= least_in_band && goodput >= least_goodput && round_trip <= most_round_trip,
+  return {in_band >= kLeastInBand && goodput >= kLeastGoodput && round_trip <= kMostRoundTrip,
           fmt::format("{:.0f} %, {:.2f}, {:.1f}x", std::floor(100 * in_band), goodput, round_trip)};
 }
 
 Cell judge_drop(const std::vector<Run>& runs, const Scenario& scenario, double best) {
   double down = 0, up = 0, goodput = 1e9;
   for (const Run& run : runs) {
-    down = std::max(down, run.first_in_band(drop_at, recovery_at));
-    up = std::max(up, run.first_in_band(recovery_at, drop_end));
+    down = std::max(down, run.first_in_band(kDropAt, kRecoveryAt));
+    up = std::max(up, run.first_in_band(kRecoveryAt, kDropEnd));
     goodput = std::min(goodput, run.goodput(0, scenario.seconds) / best);
   }
-  return {down <= follow_drop_within && up <= follow_recovery_within && goodput >= least_goodput,
+  return {down <= kFollowDropWithin && up <= kFollowRecoveryWithin && goodput >= kLeastGoodput,
           fmt::format("{}, {}, {:.2f}", reaction(down), reaction(up), goodput)};
 }
 
@@ -127,7 +127,7 @@ Cell judge_half_load(const std::vector<Run>& runs) {
   std::string text;
   bool pass = true;
   for (const Run& run : runs) {
-    const auto low = run.lowest(half_settled_at, half_end), high = run.highest(half_settled_at, half_end);
+    const auto low = run.lowest(kHalfSettledAt, kHalfEnd), high = run.highest(kHalfSettledAt, kHalfEnd);
     if (low == high && !text.empty()) continue;
     pass = pass && low == high;
     text = low == high ? "no change" : fmt::format("{} to {}", low, high);
@@ -140,8 +140,8 @@ Cell judge_outage(const std::vector<Run>& runs) {
   std::string text;
   for (const Run& run : runs) {
     // A window of a second that began before the outage may still raise the limit.
-    const Tick& before = run.ticks[run.index(outage_at + 1.1)];
-    const auto most = run.highest(outage_at + 1.1, outage_end);
+    const Tick& before = run.ticks[run.index(kOutageAt + 1.1)];
+    const auto most = run.highest(kOutageAt + 1.1, kOutageEnd);
     const auto allowed = std::max(before.settled, before.limit);
     const double ratio = static_cast<double>(most) / allowed;
     if (ratio <= worst) continue;
@@ -153,7 +153,7 @@ Cell judge_outage(const std::vector<Run>& runs) {
 
 // The rows of docs/limiter.md. on_row is called as soon as a row is done, because all of them take minutes.
 std::vector<SuiteRow> run_suite(const SuiteOptions& o, const std::function<void(const SuiteRow&)>& on_row) {
-  constexpr double later_seeds = 900;
+  constexpr double kLaterSeeds = 900;
   std::vector<SuiteRow> rows;
   const auto add = [&](std::vector<SuiteRow> more) {
     for (SuiteRow& row : more) {
@@ -178,7 +178,7 @@ std::vector<SuiteRow> run_suite(const SuiteOptions& o, const std::function<void(
         std::vector<SuiteRow> more;
         for (const double h : horizons) more.push_back({group, label(arrival, d) + ", " + horizon(h), {}});
         for (std::size_t a = 0; a < algorithms; ++a) {
-          const auto runs = runs_of(s, kAlgorithms[a], o.seeds, later_seeds);
+          const auto runs = runs_of(s, kAlgorithms[a], o.seeds, kLaterSeeds);
           for (std::size_t h = 0; h < horizons.size(); ++h)
             more[h].cells[a] = judge_saturated(runs, s, horizons[h], best);
         }
@@ -189,7 +189,7 @@ std::vector<SuiteRow> run_suite(const SuiteOptions& o, const std::function<void(
     if (!wanted(group, text)) return;
     SuiteRow row{std::move(group), std::move(text), {}};
     for (std::size_t a = 0; a < algorithms; ++a)
-      row.cells[a] = judge(runs_of(s, kAlgorithms[a], o.seeds, later_seeds));
+      row.cells[a] = judge(runs_of(s, kAlgorithms[a], o.seeds, kLaterSeeds));
     add({std::move(row)});
   };
 
@@ -198,10 +198,10 @@ std::vector<SuiteRow> run_suite(const SuiteOptions& o, const std::function<void(
   saturation("Saturated", 0.5, horizons);
   for (const Arrival arrival : {Arrival::closed, Arrival::open})
     for (const Sized d : kSized) {
-      if (!wanted(drops, label(arrival, d))) continue;
+      if (!wanted(kDrops, label(arrival, d))) continue;
       const Scenario s = with_drop(d, arrival);
       const double best = best_fixed_goodput(s, 1);
-      each(std::string(drops), label(arrival, d), s,
+      each(std::string(kDrops), label(arrival, d), s,
            [&](const std::vector<Run>& runs) { return judge_drop(runs, s, best); });
     }
   for (const Sized d : kSized) each("Half load", label(Arrival::open, d), with_half_load(d), judge_half_load);

@@ -435,21 +435,21 @@ double Run::mean_limit(double from, double to) const {
 }
 
 double Run::highest_minute(double from, double to) const {
-  constexpr double minute = 60;
+  constexpr double kMinute = 60;
   double most = 0;
-  for (double t = from; t + minute <= to; t += kLongTick) most = std::max(most, mean_limit(t, t + minute));
+  for (double t = from; t + kMinute <= to; t += kLongTick) most = std::max(most, mean_limit(t, t + kMinute));
   return most;
 }
 
 double Run::least_share(double from, double to) const {
-  constexpr std::size_t minute = 6;  // in long ticks
+  constexpr std::size_t kMinute = 6;  // in long ticks
   double least = 1e9;
   const auto a = static_cast<std::size_t>(from / kLongTick), b = static_cast<std::size_t>(to / kLongTick);
-  for (std::size_t t = a; t + minute <= b && t + minute < good_of.size(); ++t) {
+  for (std::size_t t = a; t + kMinute <= b && t + kMinute < good_of.size(); ++t) {
     double sum = 0, instances = 0, demand = 0;
     // Only those that run throughout the minute.
     const auto runs = [&](std::size_t i) {
-      for (std::size_t at = t; at <= t + minute; ++at)
+      for (std::size_t at = t; at <= t + kMinute; ++at)
         if (!running[at][i]) return false;
       return true;
     };
@@ -457,14 +457,14 @@ double Run::least_share(double from, double to) const {
       if (!runs(i)) continue;
       ++instances;
       demand += share_of[i];
-      sum += static_cast<double>(good_of[t + minute][i] - good_of[t][i]);
+      sum += static_cast<double>(good_of[t + kMinute][i] - good_of[t][i]);
     }
     const double equal = sum / std::max(1.0, instances);
     for (std::size_t i = 0; i < good_of[t].size(); ++i) {
       if (!runs(i)) continue;
       // An instance with little demand can have no more than that.
       const double fair = std::min(equal, sum * share_of[i] / demand);
-      least = std::min(least, static_cast<double>(good_of[t + minute][i] - good_of[t][i]) / fair);
+      least = std::min(least, static_cast<double>(good_of[t + kMinute][i] - good_of[t][i]) / fair);
     }
   }
   return least;

@@ -9,7 +9,7 @@
 namespace bulkhead::sim {
 namespace {
 
-constexpr double settled_after = 60;
+constexpr double kSettledAfter = 60;
 constexpr std::string_view kPulses = "Pulses";
 
 WorldRow company(std::uint32_t instances, std::uint32_t slots, Arrival arrival, double timeout,
@@ -17,7 +17,7 @@ WorldRow company(std::uint32_t instances, std::uint32_t slots, Arrival arrival, 
   WorldRow row{.group = std::string(kCompany),
                .name = fmt::format("{} x {} slots, {}", instances, slots,
                                    arrival == Arrival::open ? "open" : "closed"),
-               .from = settled_after,
+               .from = kSettledAfter,
                .most_round_trip = 2,
                .least_limit = 0.8,
                .most_limit = 2.5,
@@ -260,7 +260,7 @@ std::vector<WorldRow> world_rows(double seconds) {
       WorldRow& row = add("Target latency of two service times",
                           fmt::format("{} x 50 slots, {}", n, a == Arrival::open ? "open" : "closed"), 0.9,
                           {.arrival = a, .seconds = 300, .load = 2, .instances = n});
-      row.from = settled_after;
+      row.from = kSettledAfter;
       row.target_ms = 80;
       row.most_round_trip = 2;
       row.least_limit = 1.2;

@@ -23,9 +23,9 @@ std::size_t put_in_order(Wanted* wanted, std::size_t count) noexcept {
     std::size_t at = kept;
     while (at > 0 && before(next.gate, wanted[at - 1].gate)) --at;
     if (at > 0 && wanted[at - 1].gate == next.gate) {
-      constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
+      constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
       std::uint32_t& sum = wanted[at - 1].cost;
-      sum = next.cost > most - sum ? most : sum + next.cost;  // above every limit, so rejected
+      sum = next.cost > kMost - sum ? kMost : sum + next.cost;  // above every limit, so rejected
       continue;
     }
     for (std::size_t j = kept; j > at; --j) wanted[j] = wanted[j - 1];
