@@ -537,6 +537,7 @@ json::array Observer::settings_json(const RegistrySnapshot::Entry& entry) const 
   return list;
 }
 
+// Also of a tenant that is not listed, so the registry is asked for this one.
 json::object Observer::bulkhead(std::string_view name) const {
   const RegistrySnapshot all = look();
   const std::optional<RegistrySnapshot::Entry> entry = registry_.look(name);

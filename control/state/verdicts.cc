@@ -333,6 +333,7 @@ std::string_view Observer::reason_of(const Row& row) const {
   return *most == 0 ? "" : to_string(static_cast<Reason>(most - sums.begin()));
 }
 
+// What judge() needs, over the window of ten seconds. judge() itself has no state.
 Seen Observer::see(const RegistrySnapshot& all) const {
   Seen seen{.now = last_second_};
   for (OverrideState& o : operations_.in_force())

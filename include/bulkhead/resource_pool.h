@@ -288,6 +288,7 @@ class ResourcePool {
   std::string_view name() const noexcept { return gate().name(); }
 
  private:
+  // Without memory for a call that has to wait, the handler gets the error inside this function.
   template <class H>
   PendingLease launch(AcquireOptions options, bool claim, H handler) {
     detail::LeaseAdmission admission;
@@ -325,6 +326,7 @@ class ResourcePool {
             .on = o.on,
             .budget = o.budget};
   }
+  // The functions of the user, without T: the pool behind them is compiled once for all types.
   static detail::ResourceOperations operations(const ResourceOptions<T>& o) {
     detail::ResourceOperations ops;
     const auto of = [](void* resource) -> T& { return *static_cast<T*>(resource); };

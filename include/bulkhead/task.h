@@ -112,6 +112,7 @@ class [[nodiscard]] Task {
   State* state_ = nullptr;
 };
 
+// The block is freed before the handler runs, which may take long or destroy the pool.
 template <class R>
 template <class H>
 void Task<R>::then(H handler) && {

@@ -211,6 +211,7 @@ Read<double> read_share(const Node& node) {
   return wrong(join({quoted(node.text), " is not a share"}), "write 20%, or 0.2");
 }
 
+// 50% or 5: a part of the total in per cent, or in units.
 Read<Share> read_part(const Node& node) {
   if (auto is = expect_scalar(node, "a part of the total", true); !is) return Unexpected(is.error());
   std::string_view text = node.text;
@@ -342,6 +343,7 @@ std::string one_of(std::span<const std::string_view> words) {
   return text;
 }
 
+// Quoted if YAML would read the plain text as something else.
 std::string show_text(std::string_view text) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
   const bool bare = !text.empty() && text.find_first_not_of(kPlain) == text.npos && !is_switch(text) &&

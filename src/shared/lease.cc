@@ -108,6 +108,7 @@ std::int64_t Lease::due(const Needs& needs) const noexcept {
   return at;
 }
 
+// The part that every request has. Its number makes a late or repeated one harmless (F2 in limit_state.h).
 StoreRequest Lease::request(StoreOp op, const std::string& run, std::int64_t now) {
   StoreRequest r;
   r.op = op;

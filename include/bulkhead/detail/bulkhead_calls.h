@@ -143,6 +143,7 @@ class PooledCall {
  public:
   PooledCall(CallPath& path, Call call) : path_(path), pin_(path), call_(std::move(call)) {}
 
+  // The parameters of fn decide which form of work the pool gets.
   Task<R> submit(F fn, const CallBody& body) {
     const SubmitOptions options = path_.submission(call_, body);
     const bool faulty = path_.is_faulty(call_);
@@ -482,6 +483,7 @@ auto Bulkhead::execute(F&& fn, Fallback&& fallback, Priority priority) -> Result
   return execute(std::forward<F>(fn), options);
 }
 
+// `body` refers to fn and options. So it is dropped before they are moved, and made again when the budgets are there.
 template <class F, class H>
 void Bulkhead::async_execute(F fn, CallOptions<detail::ReturnOf<F>> options, H handler) {
   using R = detail::ReturnOf<F>;

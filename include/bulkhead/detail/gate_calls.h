@@ -173,6 +173,7 @@ void Gate::async_acquire(AcquireOptions options, H handler) {
   }
 }
 
+// The guard marks the permit as failed on every path that does not reach its end.
 template <class F>
 auto Gate::run(F&& fn, const AcquireOptions& options) {
   using R = decltype(detail::call_protected(std::forward<F>(fn), options.stop, std::declval<Permit&>()));

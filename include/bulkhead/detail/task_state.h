@@ -137,6 +137,7 @@ class TaskResult : public TaskState {
   using Returned = R;
   using TaskState::TaskState;
 
+  // A rejection without memory for its numbers has its reason only.
   Result<R> take() {
     if (rejected()) {
       if (!rejected_) {
@@ -287,6 +288,7 @@ class TaskOf final : public TaskResult<R> {
     this->result_.template emplace<0>();
   }
 
+  // With a fallback the result is what that returns or throws.
   void store_rejection(const Rejection& rejection) noexcept override {
     auto* rejected = this->make_rejected_result(rejection.reason);
     if (!rejected) return;
