@@ -576,6 +576,8 @@ class Reader {
       std::vector<std::string> known;
       for (const Load::Calls& calls : load_.calls) known.push_back(calls.bulkhead);
       for (const auto& dep : load_.dependencies) known.push_back(dep.name);
+      std::sort(known.begin(), known.end());
+      known.erase(std::unique(known.begin(), known.end()), known.end());
       return complain(node.at, path,
                       fmt::format("\"{}\" is neither a bulkhead with a load nor a dependency", who),
                       nearest(who, known));
