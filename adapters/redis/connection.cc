@@ -64,6 +64,12 @@ struct Connection::Io {
 
 namespace {
 
+void load_certificates(asio::ssl::context& into, const std::string& file) {
+  error_code error;
+  into.load_verify_file(file, error);
+  if (error) throw std::runtime_error("fleet.ca_file \"" + file + "\" cannot be read: " + error.message());
+}
+
 std::vector<asio::ip::tcp::endpoint> endpoints(const Address& address, Connection::Until until,
                                                Names& names) {
   unsigned short port = 0;
@@ -117,7 +123,7 @@ Connection::Connection(const Endpoint& to, Until until, Names& names)
     if (to.ca_file.empty())
       io_->certificates->set_default_verify_paths();
     else
-      io_->certificates->load_verify_file(to.ca_file);
+      load_certificates(*io_->certificates, to.ca_file);
     io_->tls.emplace(io_->socket, *io_->certificates);
     io_->tls->set_verify_mode(asio::ssl::verify_peer);
     io_->tls->set_verify_callback(asio::ssl::host_name_verification(address.host));

@@ -41,6 +41,8 @@ StoreOptions store_options(const FleetSettings& s) {
       throw std::invalid_argument("fleet.password_file: \"" + s.password_file +
                                   "\" cannot be read, or is empty");
   }
+  if (!s.ca_file.empty() && !std::ifstream(s.ca_file))
+    throw std::invalid_argument("fleet.ca_file: \"" + s.ca_file + "\" cannot be read");
   return o;
 }
 

@@ -346,6 +346,22 @@ TEST(Fleet, AForkedChildRejects) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST(Fleet, AFileThatCannotBeReadIsNamedWhenItIsNeeded) {
+  const auto problem = [](FleetSettings settings) -> std::string {
+    settings.store = "rediss://127.0.0.1:1";
+    Fleet fleet(settings);
+    try {
+      Bulkhead({.name = "db", .scope = Scope::fleet, .sources = &fleet});
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(problem({.ca_file = "/nonexistent/ca"}), "fleet.ca_file: \"/nonexistent/ca\" cannot be read");
+  EXPECT_EQ(problem({.password_file = "/nonexistent/pw"}),
+            "fleet.password_file: \"/nonexistent/pw\" cannot be read, or is empty");
+}
+
 TEST(Fleet, WrongSettingsAreNamed) {
   const auto problem = [](const FleetSettings& s) -> std::string {
     try {

@@ -72,8 +72,10 @@ Names& system_names() {
     boost::asio::io_context context;
     boost::asio::ip::tcp::resolver resolver(context);
     Names::Addresses found;
-    for (const auto& entry : resolver.resolve(host, ""))
+    boost::system::error_code error;  // the text of the exception names the source file of Boost
+    for (const auto& entry : resolver.resolve(host, "", error))
       found.push_back(entry.endpoint().address().to_string());
+    if (error) throw std::runtime_error("its name: " + error.message());
     return found;
   });
   return *names;

@@ -68,6 +68,12 @@ TEST(Names, ANameThatDoesNotExistIsSaid) {
     EXPECT_STREQ(error.what(), "no such host");
   }
   EXPECT_FALSE(system_names().find("localhost", in(30s)).empty());
+  try {
+    system_names().find("not..a.name", in(30s));  // no server is asked for it
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string(error.what()).find("boost"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace

@@ -298,14 +298,17 @@ std::string detail_lines(const cli::Style& style, const json::value& one, std::s
     const std::string problem(f->at("problem").as_string());
     const std::string state(f->at("state").as_string()), cut_off(f->at("when_cut_off").as_string());
     const double loss = f->at("pooling_loss").to_number<double>();
+    const auto members = f->at("members").to_number<std::uint64_t>();
     text += fmt::format(
-        "   fleet: {}{}, {}; {} members; holds {}, needs {}; lease renewed {:.1f} s ago{}{}\n", state,
+        "   fleet: {}{}, {}; {} member{}; holds {}, needs {}; {}{}{}\n", state,
         state == "degraded"
-            ? fmt::format(" since {:.1f} s ({})", f->at("degraded_for").to_number<double>(), cut_off)
+            ? fmt::format(" for {:.1f} s ({})", f->at("degraded_for").to_number<double>(), cut_off)
             : "",
-        std::string_view(f->at("mode").as_string()), f->at("members").to_number<std::uint64_t>(),
+        std::string_view(f->at("mode").as_string()), members, members == 1 ? "" : "s",
         f->at("held").to_number<std::uint64_t>(), f->at("needed").to_number<std::uint64_t>(),
-        f->at("lease_age").to_number<double>(),
+        state == "joining"
+            ? "no lease yet"
+            : fmt::format("lease renewed {:.1f} s ago", f->at("lease_age").to_number<double>()),
         loss >= 0.001 ? fmt::format("; {:.1f} % of calls find no unit here", 100 * loss) : "",
         problem.empty() ? "" : "; " + problem);
   }

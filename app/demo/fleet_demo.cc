@@ -96,8 +96,9 @@ class Stage {
       const int null = ::open("/dev/null", O_RDWR);
       ::dup2(null, 1);
       ::dup2(null, 2);
-      ::execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket().c_str(), "--dir",
-               dir_.c_str(), "--save", "", nullptr);
+      for (const char* server : {"redis-server", "valkey-server"})
+        ::execlp(server, server, "--port", "0", "--unixsocket", socket().c_str(), "--dir", dir_.c_str(),
+                 "--save", "", nullptr);
       ::_exit(127);
     }
     for (int i = 0; i < 500; ++i) {
@@ -247,10 +248,10 @@ std::string json_of(const std::vector<Row>& rows, std::uint32_t shops, std::uint
 }
 
 constexpr const char* kNoRedis =
-    "bulkhead demo: --fleet needs the program redis-server, which is not in the PATH or does not start: "
-    "install it "
-    "(Debian and Ubuntu: apt install redis-server, Fedora: dnf install valkey-compat-redis, macOS: brew "
-    "install redis)\n";
+    "bulkhead demo: --fleet needs the program redis-server or valkey-server, which is not in the PATH or "
+    "does "
+    "not start: install one (Debian and Ubuntu: apt install redis-server, Fedora: dnf install valkey, macOS: "
+    "brew install redis)\n";
 
 // False: a signal ended it.
 bool play(Stage& stage, std::vector<Row>& rows) {

@@ -45,6 +45,6 @@ const left = (o, now) => (o.expires ? `${duration(o.expires - now)} left` : 'unt
 export const describeDrain = (b, o, now) => `draining, ${plural(b.in_flight, 'call')} in flight${o.by ? `, ${o.by}, ${left(o, now)}` : ''}`;
 // The lease of a bulkhead with scope: fleet, as its badge says it.
 export const describeFleet = (f) => [`fleet ${f.state}${f.degraded_for ? ` ${duration(f.degraded_for)}, ${words(f.when_cut_off)}` : ''}`, f.mode, plural(f.members, 'member'),
-  `holds ${f.held}, needs ${f.needed}`, `lease ${duration(f.lease_age)} old`, f.pooling_loss >= 0.001 && `${percent(f.pooling_loss)} of calls find no unit here`, f.problem].filter(Boolean).join(' · ');
+  `holds ${f.held}, needs ${f.needed}`, f.state === 'joining' ? 'no lease yet' : `lease ${duration(f.lease_age)} old`, f.pooling_loss >= 0.001 && `${percent(f.pooling_loss)} of calls find no unit here`, f.problem].filter(Boolean).join(' · ');
 
 export const describeOverride = (o, now) => `${words(o.field)} ${o.from ?? '–'} → ${o.to ?? '–'}, ${o.by || 'unknown'}, ${left(o, now)}`;

@@ -152,7 +152,7 @@ class Fleet(unittest.TestCase):
 
         self.redis.send_signal(signal.SIGSTOP)
         for name in "ab":  # the process that talks to the store, and one that does not
-            text = self.status(name, "fleet: degraded since", "no answer")
+            text = self.status(name, "fleet: degraded for ", "no answer")
             self.assertIn("(safe_share), block; 2 members", text)
             self.assertIn("no answer in time", text)
         self.redis.send_signal(signal.SIGCONT)

@@ -301,4 +301,5 @@ test('the badge of a fleet tells state, mode, members, units, the age of the lea
   assert.equal(effects.describeFleet({ ...fleet, members: 1, pooling_loss: 0.127 }), 'fleet leased · block · 1 member · holds 7, needs 5 · lease 0s old · 13% of calls find no unit here');
   assert.equal(effects.describeFleet({ ...fleet, state: 'degraded', mode: 'direct', degraded_for: 75, lease_age: 80, problem: 'redis://limits:6379: no answer in time' }),
     'fleet degraded 1m 15s, safe share · direct · 3 members · holds 7, needs 5 · lease 1m 20s old · redis://limits:6379: no answer in time');
+  assert.equal(effects.describeFleet({ ...fleet, state: 'joining', members: 0, held: 0, lease_age: 0 }), 'fleet joining · block · 0 members · holds 0, needs 5 · no lease yet');
 });
