@@ -29,6 +29,11 @@ std::string percent(double share) {
   return print("%.0f %%", 100 * share);
 }
 
+// "1 call", "2 calls"
+std::string counted(std::uint32_t n, std::string_view what) {
+  return std::to_string(n) + ' ' + std::string(what) + (n == 1 ? "" : "s");
+}
+
 std::string time_text(double s) {
   if (s >= 9.95) return print("%.0f s", s);
   if (s >= 0.9995) return print("%.1f s", s);
@@ -121,7 +126,7 @@ constexpr SymptomRow kSymptoms[] = {
     {"fleet-cut-off", "the store of a shared limit cannot be reached", "the store or the network is down; the local share is in force", "bulkhead status NAME", FaultCause::no, is_cut_off},
     {"stuck-calls", "a call runs far longer than usual, or a thread is left behind by a caller that gave up", "calls without an execution_timeout hang and hold their units", "bulkhead status NAME", FaultCause::latency, has_stuck_calls},
     {"rate-limited", "most rejections have the reason rate_limit", "the callers exceed the rate limit; capacity is not the cause", "bulkhead status NAME", FaultCause::no, is_rate_limited},
-    {"lender-starved", "calls wait although the bulkhead uses less than its guaranteed units", "another member of the group holds borrowed units and returns them slowly", "bulkhead set BORROWER --max-concurrent N --for 15m --reason \"return units\"", FaultCause::no, is_starved},
+    {"lender-starved", "calls wait although the bulkhead uses less than its guaranteed units", "another member of the group holds borrowed units and returns them slowly", "bulkhead drain BORROWER --for 5m --reason \"return units\"", FaultCause::no, is_starved},
     {"slow-dependency", "full, and calls take at least twice as long as usual", "the dependency is slow", "bulkhead breaker open NAME --for 10m --reason \"slow dependency\"", FaultCause::latency, is_slow},
     {"too-small", "full, and calls take as long as usual", "there is more demand than max_concurrent allows", "bulkhead set NAME --max-concurrent N --for 30m --reason \"more demand\"", FaultCause::no, is_too_small},
     {"full", "full, and it is not known how long calls usually take", "the dependency is slow, or max_concurrent is too small", "bulkhead status NAME", FaultCause::latency, is_full},
@@ -193,10 +198,13 @@ std::string headline(const SeenBulkhead& b, std::string_view symptom, double sha
   } else if (symptom == "closed") {
     text += " is closed";
   } else if (symptom == "stuck-calls") {
-    text += b.abandoned > 0 ? print(" has %u threads that run on without their caller", b.abandoned)
-                            : " has a call that runs for " + span_text(b.oldest);
+    text += b.abandoned > 0 ? " has " + counted(b.abandoned, "thread") +
+                                  (b.abandoned == 1 ? " that still works" : " that still work") +
+                                  " for callers that gave up"
+                            : " has a call that has run for " + span_text(b.oldest);
   } else if (symptom == "lender-starved") {
-    text += print(" waits (%u calls) with %u of %u guaranteed units", b.waiting, b.in_flight, b.guaranteed);
+    text += " has " + counted(b.waiting, "waiting call") +
+            print(" with %u of %u guaranteed units", b.in_flight, b.guaranteed);
   } else if (symptom == "fleet-cut-off") {
     text += " is cut off from its fleet";
   } else if (symptom == "switched-off") {
@@ -204,7 +212,7 @@ std::string headline(const SeenBulkhead& b, std::string_view symptom, double sha
   } else if (symptom == "shadow-only") {
     return text + print(" would reject %.1f calls/s (shadow mode)", b.would_reject);
   } else if (symptom == "failing") {
-    text += print(" fails %s of its calls", percent(b.failed / b.ended).c_str());
+    text += "'s calls fail (" + percent(b.failed / b.ended) + ')';
   } else if (symptom == "rejecting" || symptom == "rate-limited") {
     if (!rejects_now(b)) {
       text += " rejected " + percent(b.minute_share) + " of the calls of the last minute";
@@ -213,8 +221,8 @@ std::string headline(const SeenBulkhead& b, std::string_view symptom, double sha
     }
   } else if (!rejects_now(b)) {
     text += b.full ? print(" is full (%u/%u), %u waiting", b.in_flight, b.max_concurrent, b.waiting)
-                   : print(" lets calls wait (%u) with %u/%u in flight", b.waiting, b.in_flight,
-                           b.max_concurrent);
+                   : " has " + counted(b.waiting, "waiting call") +
+                         print(" with %u/%u in flight", b.in_flight, b.max_concurrent);
   }
   if (share > 0) {
     text += text == b.name ? " rejects " : "; rejects ";
@@ -231,22 +239,26 @@ std::string headline(const SeenBulkhead& b, std::string_view symptom, double sha
 }
 
 // The number of units that the arrivals need (Little's law), with half as many again.
-std::uint32_t needed_units(const SeenBulkhead& b) {
-  const double needed = b.calls * std::max(b.p50, 0.0) * 1.5;
-  return static_cast<std::uint32_t>(
-      std::clamp(std::ceil(needed), b.max_concurrent * 1.25 + 1, b.max_concurrent * 2.0 + 1));
+double needed_units(const SeenBulkhead& b) { return std::ceil(b.calls * std::max(b.mean, 0.0) * 1.5); }
+
+// What to try: at most twice as many as now. Bursts need more units than their average: a quarter more.
+std::uint32_t next_units(const SeenBulkhead& b) {
+  const double now = b.max_concurrent, needed = needed_units(b);
+  return static_cast<std::uint32_t>(needed > now ? std::min(needed, 2 * now + 1) : std::ceil(1.25 * now));
 }
 
+// A command that has an effect: the server would reject some of them, depending on the bulkhead.
 std::string next_command(const SeenBulkhead& b, const SymptomRow& row) {
+  constexpr std::string_view kLook = "bulkhead status NAME";
   std::string next(row.action);
   if (row.name == "slow-dependency" && !b.has_breaker)
-    next = "bulkhead set NAME --max-queue 0 --for 10m --reason \"slow dependency\"";
+    next = b.max_queue > 0 ? "bulkhead set NAME --max-queue 0 --for 10m --reason \"slow dependency\"" : kLook;
+  if (row.name == "too-small" && !b.sized_by.empty()) next = kLook;
   if (row.name == "breaker-open" && b.breaker_forced) next = "bulkhead breaker auto NAME";
   if (fault_explains(b, row)) next = "bulkhead fault NAME --end";
   replace(next, "BORROWER", quoted(b.borrower));
   replace(next, "NAME", quoted(b.name));
-  replace(next, "--max-concurrent N",
-          "--max-concurrent " + std::to_string(row.name == "too-small" ? needed_units(b) : 1));
+  replace(next, "--max-concurrent N", "--max-concurrent " + std::to_string(next_units(b)));
   return next;
 }
 
@@ -256,9 +268,11 @@ std::string likely_cause(const SeenBulkhead& b, const SymptomRow& row, WallTime 
     text += b.p50 < 0
                 ? " (in flight full, no call ends)"
                 : print(" (in flight full, service time up %.*fx)", slowdown(b) < 10 ? 1 : 0, slowdown(b));
-  if (row.name == "too-small")
-    text += print(" (%.0f calls/s of %s need about %u)", b.calls, time_text(std::max(b.p50, 0.0)).c_str(),
-                  needed_units(b));
+  if (row.name == "too-small" && !b.sized_by.empty())
+    text = "there is more demand than " + b.sized_by + " allows";
+  if (row.name == "too-small" && needed_units(b) > b.max_concurrent)
+    text +=
+        print(" (%.0f calls/s x %s x 1.5 = about %.0f)", b.calls, time_text(b.mean).c_str(), needed_units(b));
   if (row.name == "lender-starved") text = b.borrower + " holds borrowed units and returns them slowly";
   if (row.name == "fleet-cut-off") text += " (" + b.fleet + ')';
   if (row.name == "breaker-open" && b.breaker_forced) text = "an operator has forced it open";
@@ -278,8 +292,11 @@ WallTime since_of(const SeenBulkhead& b, const SymptomRow& row, const Verdict& b
   WallTime since = row.name == "drained"                            ? b.drain_by.since
                    : row.name == "breaker-open" && b.breaker_forced ? b.breaker_by.since
                    : row.name == "fault-injected"                   ? b.fault_by.since
+                   : row.name == "failing"                          ? b.failing_since
                                                                     : WallTime{};
-  if (since == WallTime{}) since = b.since;
+  // These two are no condition of its calls.
+  const bool of_settings = row.name == "switched-off" || row.name == "shadow-only";
+  if (since == WallTime{} && !of_settings) since = b.since;
   if (since == WallTime{}) since = since_in(before, row.name, b.name);
   return since == WallTime{} ? now : since;
 }
@@ -292,6 +309,7 @@ std::optional<Finding> finding_of(const SeenBulkhead& b, const Verdict& before, 
   return Finding{.symptom = std::string(row->name),
                  .subject = b.name,
                  .of_bulkhead = true,
+                 .of_critical = b.critical,
                  .severity = severity_of(b, row->name, share),
                  .since = since,
                  .share = share,
@@ -424,6 +442,11 @@ Verdict judge(const Seen& seen, const Verdict& before) {
     return std::tuple(y.severity, is_cause(y), y.of_bulkhead, y.share, std::string_view(x.subject)) <
            std::tuple(x.severity, is_cause(x), x.of_bulkhead, x.share, std::string_view(y.subject));
   });
+  // The sentence names few of the others: a critical bulkhead must be among them.
+  if (v.findings.size() > 2)
+    std::stable_partition(v.findings.begin() + 1, v.findings.end(), [](const Finding& f) {
+      return f.severity == Severity::critical && (f.of_critical || !f.of_bulkhead);
+    });
   if (!v.findings.empty()) v.severity = v.findings.front().severity;
   v.sentence = sentence_of(v, seen);
   return v;

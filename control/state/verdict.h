@@ -57,16 +57,19 @@ struct SeenBulkhead {
   bool stuck = false;       // a call runs far longer than usual
   bool closed = false, draining = false, shadow = false, enabled = true;
   bool has_breaker = false, breaker_rejects = false, breaker_forced = false;
-  WallTime since{};  // of the condition that leads to its symptom; epoch: unknown
-  double p50 = -1, p99 = -1, usual_p50 = -1, usual_p99 = -1;  // seconds per call; -1: not measured
+  WallTime since{};          // of the condition that leads to its symptom; epoch: unknown
+  WallTime failing_since{};  // of its failing calls
+  double mean = -1, p50 = -1, p99 = -1, usual_p50 = -1, usual_p99 = -1;  // seconds per call; -1: not measured
   double wait_p99 = -1;
   double oldest = 0;             // seconds that the oldest call has run
   std::uint32_t abandoned = 0;   // threads whose caller has given up
   std::uint32_t guaranteed = 0;  // units of its group
   std::string borrower{};        // the member of the group that holds most of its units
-  std::string fleet{};           // not empty: why the store of the fleet cannot be reached
-  std::string fault{};           // that an operator has injected: "latency 2s, error 10 %"
-  bool fault_latency = false;    // the fault delays calls
+  // What sets max_concurrent, as "its group"; empty: an override can.
+  std::string sized_by{};
+  std::string fleet{};         // not empty: why the store of the fleet cannot be reached
+  std::string fault{};         // that an operator has injected: "latency 2s, error 10 %"
+  bool fault_latency = false;  // the fault delays calls
   Author drain_by{}, breaker_by{}, fault_by{};
 };
 
@@ -95,6 +98,7 @@ struct Seen {
 struct Finding {
   std::string symptom{}, subject{};  // subject: a bulkhead, several, a pool or the file
   bool of_bulkhead = false;          // the subject is one
+  bool of_critical = false;          // its criticality is critical
   Severity severity = Severity::note;
   WallTime since{};
   double share = 0;      // of its calls that are rejected, 0 to 1
@@ -105,7 +109,7 @@ struct Finding {
 
 struct Verdict {
   Severity severity = Severity::ok;
-  std::vector<Finding> findings{};  // the worst first
+  std::vector<Finding> findings{};  // the worst first; then those of critical bulkheads that are critical
   std::vector<std::string> fine{};  // bulkheads without a finding that have calls
   std::string sentence{};
 };

@@ -23,6 +23,7 @@ SeenBulkhead calm(std::string name) {
           .max_queue = 50,
           .calls = 100,
           .ended = 100,
+          .mean = 0.02,
           .p50 = 0.02,
           .p99 = 0.045,
           .usual_p50 = 0.02,
@@ -85,7 +86,40 @@ TEST(Verdict, FullAndFastIsTooSmallAndSaysHowManyAreNeeded) {
   b.rejected = 100;
   const Verdict v = judge_one(b);  // 1000/s of 20 ms are 20, and half as many again
   EXPECT_EQ(found(v), "too-small: bulkhead set db --max-concurrent 30 --for 30m --reason \"more demand\"");
-  EXPECT_NE(v.sentence.find("1000 calls/s of 20 ms need about 30"), std::string::npos) << v.sentence;
+  EXPECT_NE(v.sentence.find("(1000 calls/s x 20 ms x 1.5 = about 30)"), std::string::npos) << v.sentence;
+}
+
+TEST(Verdict, TheNumberOfUnitsToTryIsBounded) {
+  SeenBulkhead b = full("db");  // 100 calls/s of 20 ms need 3 of its 20: bursts
+  EXPECT_EQ(found(judge_one(b)),
+            "too-small: bulkhead set db --max-concurrent 25 --for 30m --reason \"more demand\"");
+  EXPECT_EQ(judge_one(b).findings[0].likely, "there is more demand than max_concurrent allows");
+  b.calls = 10'000;
+  EXPECT_EQ(found(judge_one(b)),
+            "too-small: bulkhead set db --max-concurrent 41 --for 30m --reason \"more demand\"");
+  EXPECT_NE(judge_one(b).findings[0].likely.find("x 1.5 = about 300)"), std::string::npos);
+}
+
+TEST(Verdict, ASettingBeganWhenItWasChanged) {
+  SeenBulkhead b = calm("db");
+  b.since = kBegan;  // it rejected a few calls before
+  b.enabled = false;
+  EXPECT_EQ(judge_one(b).findings[0].since, kNow);
+  b.enabled = true;
+  b.failed = 30;
+  b.failing_since = kBegan + seconds(5);
+  EXPECT_EQ(judge_one(b).findings[0].since, kBegan + seconds(5));
+}
+
+TEST(Verdict, TheCommandIsOneThatTheServerDoesNotReject) {
+  SeenBulkhead b = full("db");
+  b.sized_by = "its group";
+  EXPECT_EQ(found(judge_one(b)), "too-small: bulkhead status db")
+      << "an override of max_concurrent is a conflict";
+  EXPECT_EQ(judge_one(b).findings[0].likely, "there is more demand than its group allows");
+  b = slow("db");
+  b.max_queue = 0;
+  EXPECT_EQ(found(judge_one(b)), "slow-dependency: bulkhead status db") << "there is no queue to take away";
 }
 
 TEST(Verdict, FullWithoutAnUsualTimeSaysBothPossibilities) {
@@ -304,7 +338,7 @@ TEST(Verdict, AStuckCallIsNamedBeforeTheFullBulkheadItCauses) {
   b.oldest = 480;
   const Verdict v = judge_one(b);
   EXPECT_EQ(found(v), "stuck-calls: bulkhead status db");
-  EXPECT_EQ(v.findings[0].what.substr(0, 36), "db has a call that runs for 8 min; r");
+  EXPECT_EQ(v.findings[0].what.substr(0, 37), "db has a call that has run for 8 min;");
   b.stuck = false;
   b.abandoned = 2;
   EXPECT_EQ(found(judge_one(b)), "stuck-calls: bulkhead status db");
@@ -329,8 +363,7 @@ TEST(Verdict, ALenderThatWaitsNamesTheBorrower) {
   b.guaranteed = 10;
   b.borrower = "reports";
   const Verdict v = judge_one(b);
-  EXPECT_EQ(found(v),
-            "lender-starved: bulkhead set reports --max-concurrent 1 --for 15m --reason \"return units\"");
+  EXPECT_EQ(found(v), "lender-starved: bulkhead drain reports --for 5m --reason \"return units\"");
   EXPECT_EQ(v.findings[0].likely, "reports holds borrowed units and returns them slowly");
 }
 
@@ -394,6 +427,16 @@ TEST(Verdict, TheWorstComesFirstAndTheOthersAreNamed) {
   EXPECT_EQ(v.findings[2].severity, Severity::warning) << "3 % are not, for others";
   EXPECT_NE(v.sentence.find("Also: critical (too-small), batch (too-small). "), std::string::npos)
       << v.sentence;
+}
+
+TEST(Verdict, ACriticalBulkheadIsNamedAmongTheOthers) {
+  SeenBulkhead checkout = full("checkout");
+  checkout.critical = true;
+  checkout.rejected = 2;
+  const Verdict v =
+      judge({.now = kNow, .bulkheads = {slow("a"), slow("b"), slow("c"), slow("d"), slow("e"), checkout}});
+  EXPECT_NE(v.sentence.find("Also: checkout (too-small), "), std::string::npos) << v.sentence;
+  EXPECT_NE(v.sentence.find(" and 2 more. "), std::string::npos) << v.sentence;
 }
 
 TEST(Verdict, SaysThatAllIsWellOrIdle) {

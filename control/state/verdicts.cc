@@ -89,9 +89,10 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
         row.reason = to_string(static_cast<Reason>(i));
       }
   const std::string because = row.reason.empty() ? "" : " (" + row.reason + ')';
-  report(rejects, row.rejecting, "rejecting", entry.name,
-         "rejects calls: " + percent(share) + " of them" + because,
-         "rejects no calls any more; at most " + percent(row.rejecting.peak()) + " were rejected" + because);
+  report(
+      rejects, row.rejecting, "rejecting", entry.name,
+      "rejects calls: " + percent(share) + " of them" + because,
+      "no longer rejects calls; at the peak " + percent(row.rejecting.peak()) + " were rejected" + because);
 
   const bool busy = gate.in_flight > 0 && gate.max_concurrent > 0;
   const bool measured = gate.saturated > std::chrono::nanoseconds(0);
@@ -117,9 +118,10 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
   const std::uint32_t abandoned = abandoned_threads(entry.now);
   const bool stuck = abandoned > 0 || oldest > std::max(kStuckAtLeast, kStuckFactor * usual);
   report(row.stuck.second(stuck, oldest, now), row.stuck, "stuck", entry.name,
-         abandoned > 0 ? std::to_string(abandoned) + " threads run on without their caller"
-                       : "a call has run for " + span_text(oldest),
-         "no call is stuck any more");
+         abandoned == 1  ? "a thread still works for a caller that gave up"
+         : abandoned > 0 ? std::to_string(abandoned) + " threads still work for callers that gave up"
+                         : "a call has run for " + span_text(oldest),
+         "no call is stuck");
 
   const auto since_start = [](std::uint64_t n, std::uint64_t before) {
     return static_cast<double>(n - std::min(n, before));
@@ -128,7 +130,7 @@ void Observer::report_episodes(const RegistrySnapshot::Entry& entry, Row& row, c
   const double failed_share = over > 0 ? failed / over : 0;
   report(row.failing.second(failed_share >= kFailingShare, failed_share, now), row.failing, "failing",
          entry.name, "calls fail: " + percent(failed_share) + " of them",
-         "few calls fail any more; at most " + percent(row.failing.peak()) + " failed");
+         "calls succeed again; at the peak " + percent(row.failing.peak()) + " failed");
 
   const auto& fleet = entry.now.fleet;
   const bool degraded = fleet && fleet->state == FleetState::degraded;
@@ -239,6 +241,7 @@ SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::
     for (const auto& other : group.members)
       if (other.name != entry.name && other.borrowed > most) most = other.borrowed, b.borrower = other.name;
   }
+  b.sized_by = !entry.group.empty() ? "its group" : now.adaptive ? "its adaptive limiter" : "";
   if (now.fault) {
     b.fault = fault_text(now.fault->latency, now.fault->error);
     b.fault_latency = now.fault->latency > std::chrono::nanoseconds(0);
@@ -279,6 +282,10 @@ SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::
     counts -= before;
     return counts.count() == 0 ? -1.0 : static_cast<double>(counts.quantile(q)) * 1e-9;
   };
+  if (HistogramCounts window = now.service; window.count() > row.older.service.count()) {
+    window -= row.older.service;
+    b.mean = window.mean() * 1e-9;
+  }
   b.p50 = times(now.service, row.older.service, 0.5);
   b.p99 = times(now.service, row.older.service, 0.99);
   b.wait_p99 = times(now.wait, row.older.wait, 0.99);
@@ -293,6 +300,7 @@ SeenBulkhead Observer::see(const RegistrySnapshot& all, const RegistrySnapshot::
   b.full = row.full.active();
   b.long_wait = row.long_wait.active();
   b.stuck = row.stuck.active();
+  if (row.failing.beginning()) b.failing_since = row.failing.since();
   b.since = begin_of(entry, row, b);
   return b;
 }
@@ -319,7 +327,7 @@ WallTime Observer::begin_of(const RegistrySnapshot::Entry& entry, const Row& row
       if (std::ranges::any_of(std::span(sample.rejected).first(kRejectReasons), [](auto r) { return r > 0; }))
         return last_second_ - std::chrono::seconds(n - 1);
     }
-  return row.failing.beginning() ? row.failing.since() : WallTime{};
+  return {};
 }
 
 // The most frequent one of the rejections: of an episode, or else of the last minute. Empty: none.
