@@ -109,6 +109,9 @@ http://127.0.0.1:9920.
 .B BULKHEAD_TOKEN
 The token for changes over TCP.
 .TP
+.B BULKHEAD_CERTIFICATE
+For mutual TLS: a PEM file with a certificate and its private key.
+.TP
 .B SSL_CERT_FILE
 Authorities to trust with https instead of the system's.
 .TP

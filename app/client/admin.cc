@@ -47,11 +47,12 @@ Fd connect_local(const std::string& path) {
   return fd;
 }
 
-Fd connect_tcp(const std::string& host, const std::string& port) {
+Fd connect_tcp(const std::string& host, const std::string& port, std::string& trouble) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return errno = EHOSTUNREACH, Fd{};
+  if (const int unknown = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); unknown != 0)
+    return trouble = ::gai_strerror(unknown), Fd{};
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
   for (const addrinfo* a = found; a; a = a->ai_next) {
     Fd fd(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
@@ -134,10 +135,11 @@ std::string encoded(std::string_view name) {
   return out;
 }
 
-Admin Admin::at(const std::string& where, const std::string& token) {
+Admin Admin::at(const std::string& where, const std::string& token, const std::string& certificate) {
   Admin admin;
   admin.where_ = where;
   admin.token_ = token;
+  admin.certificate_ = certificate;
   const char* const environment = std::getenv("BULKHEAD_ADMIN");
   if (admin.where_.empty() && environment) admin.where_ = environment;
   if (admin.where_.empty())
@@ -176,13 +178,13 @@ Admin Admin::at(const std::string& where, const std::string& token) {
 std::string Admin::send(const std::string& request, std::string& trouble) const {
   std::string bare = host_;
   if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
-  if (tls_) return ask_over_tls(bare, port_, request, trouble);
-  const Fd fd = socket_path_.empty() ? connect_tcp(bare, port_) : connect_local(socket_path_);
+  if (tls_) return ask_over_tls(bare, port_, certificate_, request, trouble);
+  const Fd fd = socket_path_.empty() ? connect_tcp(bare, port_, trouble) : connect_local(socket_path_);
   const timeval patience{10, 0};
   std::string answer;
   if (fd.get() < 0 || ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
       !send_all(fd.get(), request)) {
-    trouble = std::strerror(errno);
+    if (trouble.empty()) trouble = std::strerror(errno);
     return answer;
   }
   char buffer[16384];

@@ -38,8 +38,8 @@ struct Reply {
 class Admin {
  public:
   // `where`: a path, "unix:PATH", "host:port", "http://host:port" or https, perhaps with a prefix behind it, or the
-  // dashboard's address; "": as above. std::invalid_argument if it is none of these.
-  static Admin at(const std::string& where, const std::string& token);
+  // dashboard's address; "": as above. std::invalid_argument if it is none of these. `certificate`: see tls.h.
+  static Admin at(const std::string& where, const std::string& token, const std::string& certificate = "");
 
   Reply ask(const Question& question) const;
   const std::string& where() const noexcept { return where_; }
@@ -49,7 +49,7 @@ class Admin {
   std::string send(const std::string& request, std::string& trouble) const;
 
   bool tls_ = false;
-  std::string where_, socket_path_, host_, port_, prefix_, token_;
+  std::string where_, socket_path_, host_, port_, prefix_, token_, certificate_;
 };
 
 // "a/b c" as a part of a path.

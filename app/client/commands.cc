@@ -28,7 +28,7 @@ namespace {
 
 namespace json = boost::json;
 
-Admin admin_of(const ClientOptions& o) { return Admin::at(o.admin, o.token); }
+Admin admin_of(const ClientOptions& o) { return Admin::at(o.admin, o.token, o.certificate); }
 
 using cli::say;
 
@@ -83,7 +83,11 @@ json::object with_reason(const ClientOptions& o) { return {{"ttl", o.duration}, 
 
 int set(const ClientOptions& o) {
   if (o.max_concurrent < 0 && o.max_queue < 0 && o.budgets.empty()) {
-    fmt::print(stderr, "bulkhead set: give --max-concurrent N, --max-queue N or --budget NAME=N\n");
+    fmt::print(
+        stderr,
+        "bulkhead set: give --max-concurrent N, --max-queue N or --budget NAME=N\nTry: bulkhead set {} "
+        "--max-concurrent 5 --for 15m --reason \"why\"\n",
+        o.name);
     return cli::kUsage;
   }
   json::object budgets;
@@ -480,7 +484,7 @@ Commands::Commands(CLI::App& app, std::string version) : version_(std::move(vers
       },
       [this] {
         if (o_.name.empty() || !o_.action.empty()) return toggle(o_);
-        fmt::print(stderr, "bulkhead switch: give on or off\n");
+        fmt::print(stderr, "bulkhead switch: give on or off\nTry: bulkhead switch {} on\n", o_.name);
         return cli::kUsage;
       });
   add(
@@ -565,6 +569,9 @@ void Commands::add(CLI::App& app, const char* name, const char* about,
   command->add_option("--token", o_.token, "For TCP; prefer BULKHEAD_TOKEN, which other users cannot see")
       ->type_name("TOKEN")
       ->envname("BULKHEAD_TOKEN");
+  command->add_option("--certificate", o_.certificate, "For mutual TLS: certificate and key (PEM)")
+      ->type_name("FILE")
+      ->envname("BULKHEAD_CERTIFICATE");
   command->add_flag("--json", o_.json, "Print JSON and nothing else");
   command->add_flag("--plain", o_.plain, "No colours, no bars");
   command->add_flag("--no-color", o_.no_colour, "No colours; also with NO_COLOR in the environment");

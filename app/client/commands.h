@@ -22,7 +22,7 @@ namespace bulkhead::client {
 
 // What the command line said; filled in by CLI11 when it parses.
 struct ClientOptions {
-  std::string admin, token;
+  std::string admin, token, certificate;
   bool json = false, plain = false, no_colour = false;
   std::string name, reason, duration = "15m", action;
   long long max_concurrent = -1, max_queue = -1;

@@ -17,8 +17,8 @@ using boost::system::error_code;
 // Each step starts the next; the first that fails says why, and nothing is left to do.
 class Request {
  public:
-  Request(asio::io_context& io, const std::string& host, std::string_view text)
-      : host_(host), text_(text), names_(io), stream_(io, context()) {
+  Request(asio::io_context& io, asio::ssl::context& context, const std::string& host, std::string_view text)
+      : host_(host), text_(text), names_(io), stream_(io, context) {
     stream_.set_verify_mode(asio::ssl::verify_peer);
     stream_.set_verify_callback(asio::ssl::host_name_verification(host));
     // As the macro SSL_set_tlsext_host_name does, but for its cast.
@@ -38,22 +38,13 @@ class Request {
   std::string answer{}, trouble = "no answer in time";
 
  private:
-  static asio::ssl::context& context() {
-    static asio::ssl::context context = [] {
-      asio::ssl::context c(asio::ssl::context::tls_client);
-      c.set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
-      c.set_default_verify_paths();
-      return c;
-    }();
-    return context;
-  }
-
   bool failed(error_code error) {
     if (!error) return false;
     const long verdict = ::SSL_get_verify_result(stream_.native_handle());
     trouble = verdict == X509_V_OK ? error.message()
                                    : std::string("its certificate is not trusted: ") +
                                          ::X509_verify_cert_error_string(verdict) + " (SSL_CERT_FILE)";
+    if (trouble.find("certificate required") != trouble.npos) trouble += "; give --certificate FILE";
     return true;
   }
 
@@ -83,10 +74,19 @@ class Request {
 
 }  // namespace
 
-std::string ask_over_tls(const std::string& host, const std::string& port, std::string_view request,
-                         std::string& trouble) {
+std::string ask_over_tls(const std::string& host, const std::string& port, const std::string& certificate,
+                         std::string_view request, std::string& trouble) {
+  asio::ssl::context context(asio::ssl::context::tls_client);
+  context.set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
+  context.set_default_verify_paths();
+  if (!certificate.empty()) {
+    error_code error;
+    context.use_certificate_chain_file(certificate, error);
+    if (!error) context.use_private_key_file(certificate, asio::ssl::context::pem, error);
+    if (error) return trouble = "cannot use the certificate \"" + certificate + "\": " + error.message(), "";
+  }
   asio::io_context io;
-  Request one(io, host, request);
+  Request one(io, context, host, request);
   one.start(port);
   io.run_for(std::chrono::seconds(10));
   trouble = one.trouble;

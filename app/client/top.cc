@@ -266,7 +266,7 @@ class Top {
 }  // namespace
 
 int run_top(const ClientOptions& o) {
-  const Admin admin = Admin::at(o.admin, o.token);
+  const Admin admin = Admin::at(o.admin, o.token, o.certificate);
   const Reply reply = admin.ask({.path = "/v1/snapshot"});
   if (!reply.ok()) return failed(o, reply, admin);
   if (o.json) return cli::say(reply.body), 0;

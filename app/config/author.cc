@@ -1,10 +1,17 @@
 // Commands for people who write a file: init, fmt, config show.
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
@@ -145,6 +152,27 @@ std::string indented(const std::vector<std::string>& lines) {
   return out;
 }
 
+// Writes a new file and moves it there: a full disk must not cost the old one. Mode and owner stay. False: errno says why.
+bool replace_file(const std::string& path, std::string_view text) {
+  std::error_code error;
+  const std::string target = std::filesystem::canonical(path, error).string();  // not a link to it
+  struct stat old{};
+  if (error || ::stat(target.c_str(), &old) != 0 || ::access(target.c_str(), W_OK) != 0) return false;
+  ::signal(SIGXFSZ, SIG_IGN);  // a limit of the file size is an error, as a full disk
+  std::string next = target + ".XXXXXX";
+  const int file = ::mkstemp(next.data());
+  if (file < 0) return false;
+  // An owner may be in another group than the file.
+  const bool owned = ::fchown(file, old.st_uid, old.st_gid) == 0 || old.st_uid == ::geteuid();
+  const bool good = owned && ::fchmod(file, old.st_mode & 07777) == 0 && cli::write_all(file, text) &&
+                    ::fsync(file) == 0 && ::rename(next.c_str(), target.c_str()) == 0;
+  const int why = errno;
+  ::close(file);
+  if (!good) ::unlink(next.c_str());
+  errno = why;
+  return good;
+}
+
 // A file with errors is left as it is: a changed indentation could change its meaning.
 int run_fmt(const std::string& path, bool write, bool check, bool as_json) {
   bool readable = false;
@@ -167,13 +195,9 @@ int run_fmt(const std::string& path, bool write, bool check, bool as_json) {
   }
   if (!write) return as_json ? 0 : (cli::say(next), 0);
   if (next == text) return 0;
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << next;
-  if (!out.flush()) {
-    fmt::print(stderr, "bulkhead fmt: {} cannot be written\n", path);
-    return cli::kFailure;
-  }
-  return 0;
+  if (replace_file(path, next)) return 0;
+  fmt::print(stderr, "bulkhead fmt: cannot write {}: {}\n", path, std::strerror(errno));
+  return cli::kFailure;
 }
 
 // "bulkhead.yaml:12", "$BULKHEAD_...", "type partner", "default".

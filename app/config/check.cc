@@ -35,7 +35,7 @@ constexpr const char* kAbout =
     "  bulkhead explain queue-too-deep              the reason for a warning";
 
 struct Options {
-  std::string file, against, token;
+  std::string file, against, token, certificate;
   bool strict = false, json = false;
 };
 
@@ -92,7 +92,7 @@ std::string contents(const Config& c) {
 
 // What the file would change in the running process; its answer is read, and nothing is sent but the request.
 int show_difference(const Options& options, const Config& wanted) {
-  const client::Admin admin = client::Admin::at(options.against, options.token);
+  const client::Admin admin = client::Admin::at(options.against, options.token, options.certificate);
   const client::Reply reply = admin.ask({.path = "/v1/config"});
   if (!reply.ok()) {
     fmt::print(stderr, "bulkhead check: {}: {}", admin.where(),
@@ -179,6 +179,11 @@ std::function<int()> add_check(CLI::App& app) {
   command->add_option("--token", options->token, "For --against over TCP; prefer BULKHEAD_TOKEN")
       ->type_name("TOKEN")
       ->envname("BULKHEAD_TOKEN");
+  command
+      ->add_option("--certificate", options->certificate,
+                   "For --against with mutual TLS: certificate and key")
+      ->type_name("FILE")
+      ->envname("BULKHEAD_CERTIFICATE");
   return [options] { return run(*options); };
 }
 

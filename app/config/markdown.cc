@@ -63,7 +63,7 @@ bulkhead.yaml:5:15: bulkheads.payments.max_wait: "200" has no unit
 A variable replaces a value of the file. Its name is `BULKHEAD_`, then the path in capitals, with `__` for each dot and `_` for `-`. So `BULKHEAD_CONTROL__LISTEN=127.0.0.1:9999` is `control.listen`, and
 `BULKHEAD_BULKHEADS__EXTERNAL_API__MAX_QUEUE=5` is `bulkheads.external-api.max_queue`. Values are read and checked as in the file. A variable cannot set
 a list, add a name, or set a value that the file does not have, except for the control plane. `bulkhead env FILE` lists the possible variables with their present values. A `BULKHEAD_`
-variable that names no setting is an error, except `BULKHEAD_ADMIN`, `BULKHEAD_TOKEN` and the variables that Kubernetes creates for a service called bulkhead.
+variable that names no setting is an error, except `BULKHEAD_ADMIN`, `BULKHEAD_TOKEN`, `BULKHEAD_CERTIFICATE` and the variables that Kubernetes creates for a service called bulkhead.
 
 From weak to strong: default, type, file, environment, command line (`--listen`, `--unix-socket`), override at run time.
 

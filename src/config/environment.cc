@@ -19,7 +19,8 @@ constexpr std::string_view kPrefix = "BULKHEAD_";
 // Ours, but no settings; and what Kubernetes tells every pod about a service of our name.
 bool is_for_others(std::string_view name) {
   name.remove_prefix(kPrefix.size());
-  constexpr std::string_view kOwn[] = {"ADMIN", "TOKEN", "STRESS_SECONDS", "UPDATE", "WRITE_GOLDEN", "PORT"};
+  constexpr std::string_view kOwn[] = {"ADMIN",  "TOKEN",        "CERTIFICATE", "STRESS_SECONDS",
+                                       "UPDATE", "WRITE_GOLDEN", "PORT"};
   return std::ranges::find(kOwn, name) != std::end(kOwn) || name.starts_with("PORT_") ||
          name.starts_with("SERVICE_HOST") || name.starts_with("SERVICE_PORT");
 }

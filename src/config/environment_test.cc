@@ -76,6 +76,7 @@ TEST(Environment, OneThatStandsForNothingIsAProblem) {
 TEST(Environment, ThoseOfTheProgramAndOfKubernetesAreNone) {
   EXPECT_EQ(problems({{"BULKHEAD_ADMIN", "x"},
                       {"BULKHEAD_TOKEN", "x"},
+                      {"BULKHEAD_CERTIFICATE", "x"},
                       {"BULKHEAD_PORT", "tcp://10.0.0.1:9920"},
                       {"BULKHEAD_PORT_9920_TCP_ADDR", "10.0.0.1"},
                       {"BULKHEAD_SERVICE_HOST", "10.0.0.1"},

@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import pathlib
 import random
 import re
 import signal
@@ -394,6 +395,17 @@ class Life(Case):
         self.assertEqual(curl(*token, "--cert", other, "--key", other_key), "000", "with a certificate of another authority")
         self.assertEqual(curl("--cert", client, "--key", client_key), "401", "a certificate is no token")
         self.assertEqual(curl(*token, "--cert", client, "--key", client_key), "200")
+
+        def status(*more):
+            return program.run("status", "--admin", f"https://localhost:{port}", *more, SSL_CERT_FILE=own, BULKHEAD_TOKEN="secret")
+        without = status()
+        self.assertEqual((without.returncode, without.stdout), (4, ""))
+        self.assertIn("give --certificate FILE", without.stderr)
+        self.assertIn("cannot use the certificate", status("--certificate", self.directory + "/none.pem").stderr)
+        both = self.directory + "/both.pem"
+        with open(both, "w") as out:
+            out.write(pathlib.Path(client).read_text() + pathlib.Path(client_key).read_text())
+        self.assertEqual(status("--certificate", both).returncode, 0, status("--certificate", both).stderr)
         self.assertEqual(running.stop(), 0)
 
     def test_what_cannot_run_says_why(self):
