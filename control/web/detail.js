@@ -20,7 +20,7 @@ const facts = (b) => [
   ['Failed', `${rate(b.failed_rate)}/s`],
   ['Service p50 / p99', `${latency(b.service[0])} / ${latency(b.service[2])}`],
   ['Wait p99', latency(b.wait[2])],
-  b.why && ['Limit', b.why.split(': ')[0], b.why],
+  b.why && ['Adaptive limiter', b.why.split(': ')[0], b.why],
   b.why && ['Because', b.why.split(': ').at(-1), b.why],
   b.holdback && ['Saturation', percent(b.holdback.saturation), `gauges ${percent(b.holdback.gauges)}, headroom for critical calls ${percent(b.holdback.headroom)}`],
   b.holdback && [b.holdback.shadow ? 'Would hold back' : 'Held back', `${percent(b.holdback.share.best_effort)} of best effort, ${percent(b.holdback.share.normal)} of normal`,
@@ -37,7 +37,7 @@ const percentiles = (which) => PERCENTILES.map((p, k) => line(p, ['fg-3', 'accen
 
 // historyOf(step), fetchHistory(step, name), onAction(action, name), onClose(), writable()
 export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, writable) {
-  let name = null, pinned, range = '1h', signature, charts = [], shape, table;
+  let name = null, pinned, range = '1h', signature, tracked, loadedAt, charts = [], shape, table;
   const tags = h('div.row'), actions = h('div.row'), ranges = h('div.segments', { role: 'group', 'aria-label': 'Time of the charts' }), numbers = h('dl.facts'),
     host = h('div'), settings = h('table'), usual = h('details'), holders = h('section'), events = h('ul.log', { tabindex: 0, 'aria-label': 'Events of this bulkhead' });
 
@@ -56,7 +56,7 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
         h('button.quiet', { 'aria-label': 'Close the detail', onclick: close }, '✕')), tags, h('div.row', actions, ranges)),
       numbers, holders, host, section('Settings in force', settings, usual), section('Events', events),
       section('From a shell', h('pre', { tabindex: 0, 'aria-label': 'Commands' }, `${command}\nbulkhead status ${quote(name)}`),
-        h('div.row', copier('Copy as curl', command), copier('Copy PromQL', `bulkhead_in_flight${label} / bulkhead_limit${label}`), done)));
+        h('div.row', copier('Copy as curl', command), copier('Copy PromQL', `bulkhead_in_flight${label} / bulkhead_max_concurrent${label}`), done)));
     root.hidden = false;
     $('detail-title').focus();
     signature = null;
@@ -83,14 +83,15 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
   async function loadSettings() {
     const asked = name, doc = await get(pathOf('bulkheads', name));
     if (name !== asked) return;
+    tracked = doc?.settings.some((s) => s.name === 'track_holders' && s.value === 'true');
     const rows = (list) => grid('Settings in force', ['Setting', 'Value', 'From'], list.map((s) => [s.name, h('span.mono', String(s.value)), h('span.muted', s.source)]));
     const own = doc?.settings.filter((s) => !s.default) ?? [], same = doc?.settings.filter((s) => s.default) ?? [];
-    put(settings, doc ? rows(own) : h('caption.muted', 'The server does not tell.'));
+    put(settings, doc ? rows(own) : h('caption.muted', 'The server did not answer.'));
     usual.hidden = !same.length;
     put(usual, h('summary', `${count(same.length)} settings as by default`), h('table', rows(same)));
     holders.hidden = !doc?.holders.length;
     put(holders, h('h3', 'Longest calls in flight'), h('ul.log', (doc?.holders ?? []).slice(0, 10).map((x) =>
-      h('li', h('span', duration(x.age)), h('span', x.label || words(x.priority)), h('span.text.mono', x.where)))));
+      h('li', h('span', latency(x.age)), h('span', x.label || words(x.priority)), h('span.text.mono', x.where)))));
   }
 
   function update(view, log) {
@@ -111,7 +112,11 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
     put(numbers, facts(b).filter(Boolean).map(([label, text, title]) => h('div', h('dt', label), h('dd', { title }, text))), (b.budgets ?? []).map(budgetBar));
     const mine = log.filter((e) => e.bulkhead === name).slice(0, 50), now = JSON.stringify([b.overrides, b.configured_max_concurrent, b.max_queue]);
     put(events, mine.length ? mine.map(eventItem) : h('li.muted', 'Nothing yet.'));
-    if (signature !== now) loadSettings();
+    // Holders come and go, also while no setting changes.
+    if (signature !== now || (tracked && view.time - loadedAt > 2)) {
+      loadedAt = view.time;
+      loadSettings();
+    }
     signature = now;
     drawCharts();
   }

@@ -51,7 +51,7 @@ export function ask(action, name, latest, now) {
     h('button', { type: 'submit', class: danger ? 'danger' : 'primary' }, verb), async () => {
       if (adds && !because()) {
         reason.focus();
-        return 'Please say why: others will see this change and wonder.';
+        return 'A reason is required: colleagues see it, and the audit log keeps it.';
       }
       if (resize && !(whole(concurrent) >= 1 && whole(queue) !== null)) return 'Give whole numbers: max concurrent from 1, max queue from 0.';
       const problem = await change(method, path, body());
@@ -85,7 +85,7 @@ export function askToken(why, onToken) {
 // What a reload would do, as the server plans it; nothing is changed yet.
 export async function askReload(file, may) {
   const plan = await get('config/diff');
-  const lines = !plan ? ['The server does not tell.'] : plan.valid
+  const lines = !plan ? ['The server did not answer.'] : plan.valid
     ? [...plan.changes, ...plan.needs_restart]
     : plan.errors.map((e) => `line ${e.line}: ${e.pointer}: ${e.message}${e.hint ? ` (${e.hint})` : ''}`);
   const [, reasonLabel, because] = askWhy(false);

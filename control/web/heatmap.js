@@ -62,7 +62,7 @@ export function makeHeatmap(root, onPick, closer) {
   function draw() {
     const width = scroll.clientWidth, rows = order.length, top = scroll.scrollTop;
     if (!model || !width) return;
-    tall = rows > 60 ? 15 : rows > 24 ? 18 : 24;
+    tall = rows > 60 ? 15 : rows > 12 ? 16 : 24; // twenty rows leave room for the top of the table
     label = Math.round(Math.max(86, Math.min(210, width * 0.15)));
     plot = Math.max(40, width - label - NOW);
     view = Math.min(rows * tall, window.innerHeight * 0.46, 460);

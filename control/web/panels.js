@@ -40,7 +40,7 @@ export const of = (b, most) => `${count(b.in_flight)}/${count(most)}${b.borrowed
 function sentence({ members }, { lender, borrower, units }) {
   const waiting = members.find((m) => m.name === lender)?.waiting, recalled = members.find((m) => m.name === borrower)?.called_back;
   return `${borrower} borrows ${count(units)} ${lender ? `from ${lender}` : 'of the unassigned units'}${
-    waiting ? `; ${plural(waiting, 'call')} of ${lender} wait for it` : ''}${recalled ? `; ${recalled} called back` : ''}.`;
+    waiting ? `; ${plural(waiting, 'call')} of ${lender} ${waiting === 1 ? 'waits' : 'wait'} for units` : ''}${recalled ? `; ${recalled} called back` : ''}.`;
 }
 
 function matrix(g) {
@@ -56,7 +56,7 @@ function matrix(g) {
 // Of a breaker, and of an event.
 export const TONE = { open: 'bad', forced_open: 'bad', half_open: 'warn', forced_closed: 'bad', closed: 'ok', metrics_only: 'warn', disabled: 'warn',
                       breaker: 'warn', reload_failed: 'bad', drain: 'warn', fault: 'over', override: 'over', revert: 'over', expired: 'over',
-                      rejecting: 'bad', full: 'warn', waiting: 'warn', stuck: 'bad', pool_down: 'bad', recovered: 'ok' };
+                      rejecting: 'bad', full: 'warn', waiting: 'warn', stuck: 'bad', failing: 'bad', cut_off: 'bad', pool_down: 'bad', error: 'bad', recovered: 'ok' };
 
 const item = (e, tone, kind, about, text, who) => h('li', h('time', clock(e.time)), h('span', h('span.chip', { 'data-tone': tone }, kind)),
   h('span.text', about && h('strong', `${about} `), text, who && h('span.who', ` ${who}`)));

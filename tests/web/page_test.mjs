@@ -98,7 +98,7 @@ test('a resize from the page changes the process, after saying in numbers what i
   assert.match(await dialog.locator('.effect').innerText(), /running now: .*(will finish; none are cut|all continue|none is affected)/);
 
   await dialog.locator('button[type=submit]').click();
-  await dialog.getByText('Please say why').waitFor();
+  await dialog.getByText('A reason is required').waitFor();
   assert.equal((await shop.bulkhead('inventory')).max_concurrent, 24, 'nothing without a reason');
 
   await dialog.getByLabel('Reason').fill('stock count <b>tonight</b>');
@@ -626,6 +626,23 @@ for (const colorScheme of ['dark', 'light']) {
     await closes(page);
   });
 }
+
+test('the detail shows who holds the units, follows them, and copies a query of metrics that exist', async () => {
+  const page = await open(browser, shop.url, { permissions: ['clipboard-read', 'clipboard-write'] });
+  await live(page);
+  await row(page, 'email').locator('.name button').click();
+  const holders = page.locator('#detail section', { hasText: 'Longest calls in flight' }).locator('li');
+  await holders.filter({ hasText: 'shop.cc:' }).first().waitFor(); // the line that acquired
+  const first = await holders.count();
+  await eventually(async () => (await holders.count()) !== first, { what: 'other holders' });
+  await page.getByRole('button', { name: 'Copy PromQL' }).click();
+  await page.locator('#detail').getByText('Copied.').waitFor();
+  const query = await page.evaluate(() => navigator.clipboard.readText()), metrics = await (await fetch(new URL('/metrics', shop.url))).text();
+  const names = query.match(/bulkhead_\w+(?=\{bulkhead="email"\})/g);
+  assert.equal(names?.length, 2, query);
+  for (const name of names) assert.match(metrics, new RegExp(`^${name}\\{.*bulkhead="email"`, 'm'));
+  await closes(page);
+});
 
 test('it works under a path prefix', async () => {
   const target = new URL(shop.url);

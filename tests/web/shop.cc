@@ -56,7 +56,8 @@ class Shop {
         140, 80ms, 150ms);
     add({.name = "inventory", .max_concurrent = 24, .max_queue = 12}, normal, 200, 45ms, 45ms).connection =
         true;
-    add({.name = "email", .max_concurrent = 8, .max_queue = 100}, best_effort, 30, 120ms, 120ms);
+    add({.name = "email", .max_concurrent = 8, .max_queue = 100, .track_holders = true}, best_effort, 30,
+        120ms, 120ms);
     add({.name = "geo", .max_concurrent = 10, .breaker = breaker}, normal, 0, 1ms, 1ms);
     add({.name = "auth", .max_concurrent = 20}, critical, 220, 12ms, 12ms);
     add({.name = "images", .max_concurrent = 16, .max_queue = 16, .adaptive = bulkhead::LimiterOptions{}},
