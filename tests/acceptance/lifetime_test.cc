@@ -9,10 +9,12 @@
 // The ends: it is abandoned (destroyed where that can be), its owner (gate or group) goes first, or it is cancelled in
 // the instant of the grant. Afterwards the gate is idle, its numbers fit, and everybody was answered at most once.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <ostream>
 #include <stop_token>
@@ -121,11 +123,18 @@ class ThreadOperation final : public Operation {
   std::jthread thread_;
 };
 
-// A second gate that the operations below take a unit of. It has room, and a lower address than any gate on the heap, so
-// they hold its unit while they wait for the other gate, and give it back as soon as they have their answer.
+// A second gate that the operations below take a unit of. It has room, and a lower address than any other gate, wherever an
+// allocator or a sanitizer places those, so they hold its unit while they wait for the other gate, and give it back as soon
+// as they have their answer.
 Gate& lower_gate() {
-  static Gate gate{{.max_concurrent = 1000}};
-  return gate;
+  static const std::unique_ptr<Gate, void (*)(Gate*)> gate(
+      [] {
+        void* const low = ::mmap(reinterpret_cast<void*>(0x10000000), sizeof(Gate), PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return new (low) Gate{{.max_concurrent = 1000}};
+      }(),
+      [](Gate* g) { g->~Gate(); });
+  return *gate;
 }
 AcquireAllOptions for_both(const AcquireOptions& o) {
   AcquireAllOptions all;
