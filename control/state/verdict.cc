@@ -442,11 +442,12 @@ Verdict judge(const Seen& seen, const Verdict& before) {
     return std::tuple(y.severity, is_cause(y), y.of_bulkhead, y.share, std::string_view(x.subject)) <
            std::tuple(x.severity, is_cause(x), x.of_bulkhead, x.share, std::string_view(y.subject));
   });
-  // The sentence names few of the others: a critical bulkhead must be among them.
-  if (v.findings.size() > 2)
-    std::stable_partition(v.findings.begin() + 1, v.findings.end(), [](const Finding& f) {
-      return f.severity == Severity::critical && (f.of_critical || !f.of_bulkhead);
-    });
+  // The sentence names few of the others: a critical bulkhead must be among them. Moved up one by one, so that the order stays
+  // (std::stable_partition calls a function of libstdc++ that Clang reports as deprecated).
+  auto next = v.findings.begin() + std::min<std::ptrdiff_t>(1, std::ssize(v.findings));
+  for (auto f = next; f != v.findings.end(); ++f)
+    if (f->severity == Severity::critical && (f->of_critical || !f->of_bulkhead))
+      std::rotate(next++, f, f + 1);
   if (!v.findings.empty()) v.severity = v.findings.front().severity;
   v.sentence = sentence_of(v, seen);
   return v;
