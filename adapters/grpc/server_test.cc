@@ -40,7 +40,10 @@ Status call(Echo::Stub& stub, const std::string& text) {
 class Holding {
  public:
   explicit Holding(World& world, const std::string& text = "hold")
-      : stub_(world.stub()), thread_([this, text] { status = call(*stub_, text, context); }) {}
+      : stub_(world.stub()), thread_([this, text] {
+          context.set_wait_for_ready(true);  // gRPC may fail to connect at once where many do
+          status = call(*stub_, text, context);
+        }) {}
   ~Holding() {
     if (thread_.joinable()) thread_.join();
   }
@@ -224,7 +227,7 @@ TEST_P(GrpcServer, ThePlaceOfACancelledRpcDoesNotGoToAHandlerWhoseRpcIsCancelled
   ASSERT_TRUE(eventually([&] { return world.stage.inside == 1; }));
   std::vector<std::unique_ptr<Holding>> waiting;
   for (int i = 0; i < kWaiting; ++i) waiting.push_back(std::make_unique<Holding>(world));
-  ASSERT_TRUE(eventually([&] { return world.gate().waiting == kWaiting; }));
+  EXPECT_TRUE(eventually([&] { return world.gate().waiting == kWaiting; }));
   world.cancel_all();
   waiting.clear();
   EXPECT_LE(world.stage.runs, kWaiting / 4);  // gRPC cancels one after the other, so a few may still run
