@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "app/sim/dependency.h"
 
@@ -44,16 +43,6 @@ TEST(LimiterInCompany, InstancesMayJoinLeaveAndRestart) {
     holds("Instances that come and go", name);
 }
 
-// One run each, without the search for the best fixed limit.
-TEST(LimiterInCompany, InstancesGiveUpPlacesThatTheyDoNotUseWhenCallsWait) {
-  for (const auto& [group, name] : {std::pair{"In company", "40 x 50 slots, open, timeout 5x"},
-                                    {"Instances that come and go", "zipf demand, 10"}}) {
-    const WorldRow row = row_of(group, name);
-    const auto run = simulate(row.scenario, Contender{}, 1);
-    EXPECT_LE(run.highest_minute(row.from, row.scenario.seconds), row.most_limit) << name;
-  }
-}
-
 TEST(LimiterWithTimeouts, RecoversFromAStateInWhichNothingSucceeds) {
   for (const char* name : {"initial 400 on 20 slots, timeout 5x", "a fifth of the capacity for 2 min, closed",
                            "a tenth of the capacity for 10 s, open, retry", "hangs for 30 s, open",
@@ -76,14 +65,6 @@ TEST(LimiterThroughChanges, TellsSlowerCallsFromAQueue) {
   for (const char* name : {"10x longer without overload", "service times x4, closed",
                            "collections of 300 ms every 5 s, open", "service times x4, open"})
     holds("Changes", name);
-}
-
-TEST(LimiterThroughChanges, DoesNotTakeARisingCapacityForTheEffectOfAStep) {
-  const WorldRow row = row_of("Changes", "sine of 10 s, closed");
-  for (const std::uint32_t seed : {1u, 2u, 3u}) {
-    const auto run = simulate(row.scenario, Contender{}, seed);
-    EXPECT_LE(run.round_trip(row.from, row.scenario.seconds), 2 * row.scenario.service_ms) << seed;
-  }
 }
 
 TEST(LimiterWithATarget, KeepsTheRoundTripBelowIt) {

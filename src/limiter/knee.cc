@@ -125,13 +125,10 @@ class Knee final : public Algorithm {
   static constexpr double kSlack = 0.55;    // with fewer places, a larger share of calls may wait: see aim()
   static constexpr double kMostSlack = 0.6;
   static constexpr double kTrust = 0.07;  // the noise of a comparison at which half of the result is applied
-  static constexpr double kTrustOfOne = 0.12;                // the same for a single round trip
   static constexpr double kMostDown = 0.25, kMostUp = 0.15;  // in one pair of slots
   static constexpr double kLeastDip = 0.72;
   static constexpr double kTurnsInASlot = 6;
   static constexpr double kMostPairs = 10;
-  static constexpr double kLongWait = 1.2, kMostGivenUp = 0.75;
-  static constexpr std::int64_t kFirstTest = 16;  // slots
   static constexpr std::array<double, 4> kClimbs{1.25, 1.5, 2, 3};
   static constexpr std::string_view kNotPressed = "calls do not press against the limit";
 
@@ -193,14 +190,7 @@ class Knee final : public Algorithm {
 
   // ---- The evaluation of a measure.
   static bool occupied(const Measure& m) { return m.in_flight() >= kPressing * m.limit(); }
-  // Random arrivals leave some of a few places free, too: that is no burst.
-  static bool steady(const Measure& m) {
-    return m.in_flight() >= kSteadily * m.limit() || usually(m, 2) >= m.limit();
-  }
-  // The calls in flight that random arrivals with this mean exceed only by `sigmas`.
-  static double usually(const Measure& m, double sigmas) {
-    return m.in_flight() + sigmas * std::sqrt(m.in_flight());
-  }
+  static bool steady(const Measure& m) { return m.in_flight() >= kSteadily * m.limit(); }
 
   // Whether the limit is the bottleneck: it is reached, and either most places are taken all the time or calls are
   // rejected. Also learns whether calls come in bursts, between which places are free.
@@ -365,7 +355,6 @@ class Knee final : public Algorithm {
     const bool brings_all = c.gain + std::min(c.noise, 0.3) >= 0.65 && c.gain + 3 * c.noise >= 0.85;
     if (restores || (may_rise && brings_all && pressed(high) && !too_slow)) {
       ideal_ = high.limit();
-      tested_ = true;
       remember(low.w);
       stride_ = c.gain >= 0.95 ? stride_ + 1 : std::min(stride_ + 1, 3);
       base_ = high;
@@ -515,21 +504,16 @@ class Knee final : public Algorithm {
       if (start_descent(here, false))
         return say(window, LimitVerdict::probing, "the round trip without load is not known yet");
     }
-    remember(high.w);
+    if (unloaded_ == 0) remember(high.w);
     follow_down(high.w, 0.2);
-    if (!low_.empty()) {
-      const double step = std::log(1 / options_.dip);
-      learn_gain({.gain = 1 - std::log(high.w.round_trip / low_.w.round_trip) / step,
-                  .noise = std::sqrt(variance(low_.w) + variance(high.w)) / step});
-    }
-    // Calls wait if the others' dips shorten the round trip, if it is long, or if calls time out. As long as nothing has been
-    // tested, the round trip without load may include a queue: a smaller difference tells.
-    const double used = std::min(static_cast<double>(high.w.max_in_flight), usually(high, 1));
-    const double long_wait = tested_ ? kLongWait + std::sqrt(variance(high.w)) : aim();
-    const bool queue =
-        (pairs_ >= 4 && gain_ + doubt_ < 0.6) || waiting(high) > long_wait || troubled_by_time(high.w);
+    if (low_.empty()) return say(window, LimitVerdict::demand_bound, kNotPressed);
+    const double step = std::log(1 / options_.dip);
+    learn_gain({.gain = 1 - std::log(high.w.round_trip / low_.w.round_trip) / step,
+                .noise = std::sqrt(variance(low_.w) + variance(high.w)) / step});
+    const auto used = static_cast<double>(high.w.max_in_flight);
+    const bool queue = gain_ + doubt_ < 0.6 || waiting(high) > 1.3;
     const double before = ideal_;
-    if (queue && used < ideal_) ideal_ = bounded(std::max(used, kMostGivenUp * ideal_));
+    if (queue && pairs_ >= 8 && used < ideal_) ideal_ = bounded(std::max(used, 0.95 * ideal_));
     return say(window, moved(whole(before), whole(ideal_), LimitVerdict::demand_bound),
                ideal_ < before ? "others load the dependency: unused places are given up" : kNotPressed);
   }
@@ -559,11 +543,9 @@ class Knee final : public Algorithm {
     learn_gain(c);
     // A noisier comparison has less effect. A limit of few places is also coarse.
     const double noise2 = variance(low.w) + variance(high.w) + 0.02 / (ideal_ * ideal_);
-    double share = kTrust * kTrust / (kTrust * kTrust + noise2);
-    // No step brings back more than itself: the capacity has changed meanwhile, and that the low slot was slower says nothing.
-    const bool drifts = gain_ > 1.05 + doubt_;
+    const double share = kTrust * kTrust / (kTrust * kTrust + noise2);
     follow_down(low.w, share);
-    if (!drifts) follow_up(low.w, share);
+    follow_up(low.w, share);
 
     // A sharp knee between the two limits explains a part of the gain. Where calls wait, only more than that asks for a higher
     // limit, and else the round trip decides, which all instances share: otherwise those with the most calls, which see the
@@ -576,11 +558,6 @@ class Knee final : public Algorithm {
     if (bursty_) f = (gain_ - kKneeGain) * step;  // calls of a burst wait, but more of them succeed
     if (troubled(low.w) || troubled(high.w)) f = std::min(f, 0.0);
 
-    // One round trip is less noisy than the comparison of two. Without this, equal shares of a few places come slowly.
-    if (tested_ && f == by_time) {
-      const double noise_of_one = variance(high.w) + 0.02 / (ideal_ * ideal_);
-      share = std::max(share, kTrustOfOne * kTrustOfOne / (kTrustOfOne * kTrustOfOne + noise_of_one));
-    }
     const double before = ideal_;
     if (f < 0) ideal_ = std::min(ideal_, std::max(level_, 0.9 * ideal_));
     ideal_ = bounded(ideal_ * std::exp(share * std::clamp(f, -kMostDown, kMostUp)));
@@ -591,7 +568,7 @@ class Knee final : public Algorithm {
     // The whole step came back as goodput: take a bigger one. Near the knee small steps suffice: a big step of one of
     // several instances would move away from equal shares.
     if (f > 0 && (bursty_ ? gain_ - doubt_ > 0.55 : gain_ - doubt_ > 0.8 && waiting(high) < 1.4)) {
-      ideal_ = bounded(before * kClimbs[static_cast<std::size_t>(drifts ? 1 : std::min(rises_ + 1, 3))]);
+      ideal_ = bounded(before * kClimbs[static_cast<std::size_t>(std::min(rises_ + 1, 3))]);
       ++rises_;
       pairs_ = 0;
     } else {
@@ -602,13 +579,10 @@ class Knee final : public Algorithm {
     const bool suspicious =
         (pairs_ >= 3 && gain_ + doubt_ < 0.5 && waiting(high) > 1.5) || (pairs_ >= 4 && gain_ < 0.2);
     // Instances also test at the same time.
-    const std::int64_t quiet = tested_ ? quiet_slots() : std::min(quiet_slots(), kFirstTest);
-    if (unloaded_ == 0 || (suspicious && index % 8 == 0) || index % quiet == 0) {
-      tested_ = true;
+    if (unloaded_ == 0 || (suspicious && index % 8 == 0) || index % quiet_slots() == 0)
       if (start_descent(high, false))
         return say(window, LimitVerdict::probing, "half the limit is tried, to see calls without a queue",
                    low, high, c);
-    }
     return say(window, moved(whole(before), whole(ideal_)),
                f > 0 ? (by_time > 0 ? "calls hardly wait" : "more concurrency brings more goodput")
                      : "calls wait at the dependency",
@@ -645,8 +619,6 @@ class Knee final : public Algorithm {
   int stride_ = 3;
   double first_ = 0;  // the round trip before the climb
   bool climbed_ = false;
-  // A climb has succeeded, or half the limit was tried in a slot in which all instances try it.
-  bool tested_ = false;
   double restore_ = 0;  // the limit before an outage
   std::uint64_t timeouts_in_a_row_ = 0;
   bool collapse_ = false, blind_ = false;
