@@ -21,7 +21,7 @@ run: ## Build the program and run its demo, with a dashboard; DEMO_SECONDS=24 or
 	@case "$(ARGS)" in *--json*|*--gateway*) ;; *) echo 'For a service in any language, through nginx: make run ARGS=--gateway' ;; esac
 
 test: ## Build everything with assertions and run all tests
-	$(call build,dev,build test web docs package)
+	$(call build,dev,build test web docs)
 	@scripts/run_tests dev
 
 simulate: ## Adaptive limiters side by side on virtual time; writes docs/limiter.md's tables and pictures (20 min)

@@ -1,5 +1,4 @@
-// precompiled.h - what most tests include, compiled once for all of them (BULKHEAD_TEST_PCH). A test still includes what it uses:
-// the asan preset builds without this.
+// tests.h - what most tests include.
 #pragma once
 
 #include <gmock/gmock.h>
