@@ -48,7 +48,7 @@ file(WRITE ${PROJECT_BINARY_DIR}/debian/shlibs
 set(CPACK_DEBIAN_BULKHEAD-DEV_PACKAGE_CONTROL_EXTRA ${debian}/triggers ${PROJECT_BINARY_DIR}/debian/shlibs)
 # What the adapters need only those who ask for them need.
 set(CPACK_DEBIAN_BULKHEAD-DEV_PACKAGE_SUGGESTS
-  "libboost1.81-dev, libyaml-cpp-dev, libpq-dev, libsqlite3-dev, libcpp-httplib-dev, libssl-dev, libgrpc++-dev, libprotobuf-dev")
+  "libboost1.81-dev, libyaml-cpp-dev, libpq-dev, libsqlite3-dev, libcpp-httplib-dev, libssl-dev, libgrpc++-dev, libprotobuf-dev, python3-cffi")
 set(CPACK_COMPONENT_BULKHEAD-DEV_DESCRIPTION "Caps concurrent calls per dependency, queues a bounded number, and
 rejects the rest immediately with a reason. With circuit breakers, rate
 limits, adaptive limits, pools, groups, tenants and live configuration.

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <fstream>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -33,25 +32,12 @@ shared::LeaseTimes times_of(const FleetSettings& s) noexcept {
   return shared::LeaseTimes::from(s.lease.count(), s.grace.count());
 }
 
-StoreOptions store_options(const FleetSettings& s) {
-  StoreOptions o{.url = parse_store_url(s.store), .ca_file = s.ca_file, .prefix = s.prefix};
-  if (!s.password_file.empty()) {
-    std::ifstream file(s.password_file);
-    if (!std::getline(file, o.url.password) || o.url.password.empty())
-      throw std::invalid_argument("fleet.password_file: \"" + s.password_file +
-                                  "\" cannot be read, or is empty");
-  }
-  if (!s.ca_file.empty() && !std::ifstream(s.ca_file))
-    throw std::invalid_argument("fleet.ca_file: \"" + s.ca_file + "\" cannot be read");
-  return o;
-}
-
-// Names the process and the machine, for people who look into the store; the rest makes it unique.
-std::string member_name() {
+// Names the machine, and the process unless the member is all processes of the machine; the rest makes it unique.
+std::string member_name(bool of_host) {
   char host[64] = {};
   if (::gethostname(host, sizeof host - 1) != 0) host[0] = '?';
   std::random_device random;
-  return std::string(host) + "-" + std::to_string(::getpid()) + "-" +
+  return std::string(host) + "-" + (of_host ? "" : std::to_string(::getpid()) + "-") +
          std::to_string(std::uint64_t{random()} << 32 | random());
 }
 
@@ -154,10 +140,11 @@ class FleetEngine {
     const detail::MutexLock lock(mutex_);
     std::random_device random;
     shared::LeaseOptions o = lease_options(settings_, r);
-    o.member = member_name();
-    o.tie = random();
     FleetLimit::OpenLease open_lease;
-    if (host_ && host_->available())
+    const bool of_host = host_ && host_->available();
+    o.member = member_name(of_host);
+    o.tie = random();
+    if (of_host)
       open_lease = [&](std::function<void()> on_call) {
         mutex_.assert_held();
         return host_->open_lease(r, settings_.store + " " + settings_.prefix, user, std::move(on_call));
@@ -193,8 +180,8 @@ class FleetEngine {
   using Clock = std::chrono::steady_clock;
   struct Asked {
     std::shared_ptr<FleetLimit> limit;
+    shared::StoreOp op;
     std::uint64_t seq;
-    bool leaves;
   };
 
   void wake() noexcept {
@@ -297,16 +284,19 @@ class FleetEngine {
            const std::vector<std::shared_ptr<FleetLimit>>& leaving) {
     std::vector<Store::Question> questions;
     std::vector<Asked> asked;
-    for (const auto& limit : limits)
-      if (auto r = limit->next(store_->run(), boot_now())) {
-        asked.push_back({limit, r->seq, false});
-        questions.push_back({limit->name(), std::move(*r)});
-      }
-    for (const auto& limit : leaving) {
-      auto r = limit->leave(store_->run());
-      asked.push_back({limit, r.seq, true});
+    bool lists = false;
+    const auto add = [&](const std::shared_ptr<FleetLimit>& limit, shared::StoreRequest r) {
+      asked.push_back({limit, r.op, r.seq});
       questions.push_back({limit->name(), std::move(r)});
-    }
+    };
+    for (const auto& limit : limits)
+      if (auto r = limit->next(store_->run(), boot_now())) add(limit, std::move(*r));
+    for (const auto& limit : leaving) add(limit, limit->leave(store_->run()));
+    for (const auto& limit : limits)
+      if (auto r = limit->list_request()) {
+        lists = true;
+        add(limit, std::move(*r));
+      }
     if (questions.empty()) return;
     std::vector<Store::Answer> answers;
     const auto sent = Clock::now();
@@ -314,17 +304,20 @@ class FleetEngine {
       answers = store_->exchange(questions, Clock::now() + std::chrono::nanoseconds(times_.reply_timeout));
     } catch (...) {
       for (const Asked& a : asked)
-        if (!a.leaves) a.limit->on_reply(a.seq, nullptr, 0);
+        if (a.op != shared::StoreOp::leave && a.op != shared::StoreOp::list)
+          a.limit->on_reply(a.seq, nullptr, 0);
       throw;
     }
     const double took = std::chrono::duration<double>(Clock::now() - sent).count();
-    round_trip_ = round_trip_ == 0 ? took : round_trip_ + 0.1 * (took - round_trip_);
+    if (!lists)  // making a list of many members takes longer than what calls wait for
+      round_trip_ = round_trip_ == 0 ? took : round_trip_ + 0.1 * (took - round_trip_);
     std::string problem;
     for (std::size_t i = 0; i < asked.size(); ++i) {
       if (!answers[i].ok) problem = "the store answered: " + answers[i].problem;
-      if (asked[i].leaves) continue;
-      const std::string news =
-          asked[i].limit->on_reply(asked[i].seq, answers[i].ok ? &answers[i].reply : nullptr, round_trip_);
+      const shared::StoreReply* const reply = answers[i].ok ? &answers[i].reply : nullptr;
+      if (asked[i].op == shared::StoreOp::list) asked[i].limit->on_list(reply);
+      if (asked[i].op == shared::StoreOp::leave || asked[i].op == shared::StoreOp::list) continue;
+      const std::string news = asked[i].limit->on_reply(asked[i].seq, reply, round_trip_);
       if (!news.empty() && report_) teller_.add(report_, news);
     }
     if (!problem.empty()) throw std::runtime_error(problem);

@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "fleet_report.h"
+#include "shared/member_list.h"
+
 namespace bulkhead::redis {
 namespace {
 
@@ -288,6 +291,26 @@ std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* re
   return news;
 }
 
+// For people, so not while calls wait for the same connection more often than once per lease.
+std::optional<shared::StoreRequest> FleetLimit::list_request() {
+  const detail::MutexLock lock(mutex_);
+  if (!std::exchange(list_wanted_, false) || (host_ && !leads_)) return std::nullopt;
+  list_asked_at_ = now_();
+  ++requests_;
+  return redis::list_request(lease_.options().times.ttl / 1'000'000, shared::kListedMembers);
+}
+
+void FleetLimit::on_list(const shared::StoreReply* reply) {
+  if (!reply || reply->list.empty()) return;
+  const detail::MutexLock lock(mutex_);
+  auto list = std::make_shared<FleetList>();
+  const shared::LeaseOptions& o = lease_.options();
+  if (!read_list(*reply, o.times.ttl / 1'000'000, o.member, *list)) return;
+  if (list->lapsed > 0 && reply->list_age == 0) lease_.on_lapsed_member();
+  listed_at_ = now_() - reply->list_age * 1'000'000;
+  list_ = std::move(list);
+}
+
 bool FleetLimit::has_to_leave() {
   const detail::MutexLock lock(mutex_);
   if (!host_) return true;
@@ -329,6 +352,13 @@ void FleetLimit::describe(FleetSnapshot& s) const {
   if (s.state == FleetState::degraded) s.degraded_for = std::chrono::nanoseconds(now - lease_.deadline());
   if (!s.direct) s.pooling_loss = shared::erlang_b(s.held, demand_.load());
   s.requests = requests_;
+  if (host_ && !leads_) return;
+  s.list = list_;
+  if (list_) s.list_age = std::chrono::nanoseconds(now - listed_at_);
+  if (!list_wanted_ && (list_asked_at_ == 0 || now - list_asked_at_ >= o.times.ttl)) {
+    list_wanted_ = true;
+    wake_();
+  }
 }
 
 }  // namespace bulkhead::redis

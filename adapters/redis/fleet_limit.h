@@ -70,6 +70,9 @@ class FleetLimit {
   std::int64_t due() const;
   // Null: no reply. Empty, or how the mode has changed.
   std::string on_reply(std::uint64_t seq, const shared::StoreReply* reply, double round_trip);
+  // The request for a list of the members, if somebody has asked for one. Its reply, or null, goes to on_list().
+  std::optional<shared::StoreRequest> list_request();
+  void on_list(const shared::StoreReply* reply);
   bool has_to_leave();  // false: other processes of the host go on with the lease
   shared::StoreRequest leave(const std::string& run);
   // True, once: units or the limit have changed, and tell() is due.
@@ -110,6 +113,10 @@ class FleetLimit {
   std::int64_t sampled_at_ BULKHEAD_GUARDED_BY(mutex_) = 0;
   std::uint64_t requests_ BULKHEAD_GUARDED_BY(mutex_) = 0;
   bool leads_ BULKHEAD_GUARDED_BY(mutex_) = false;
+  mutable bool list_wanted_ BULKHEAD_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const FleetList> list_ BULKHEAD_GUARDED_BY(mutex_);
+  std::int64_t listed_at_ BULKHEAD_GUARDED_BY(mutex_) = 0;      // when list_ was made
+  std::int64_t list_asked_at_ BULKHEAD_GUARDED_BY(mutex_) = 0;  // 0: not yet
   std::uint32_t host_line_ BULKHEAD_GUARDED_BY(mutex_) = 0, host_first_ BULKHEAD_GUARDED_BY(mutex_) = 0;
   std::uint32_t known_limit_ BULKHEAD_GUARDED_BY(mutex_) = 0;
   std::int64_t looked_at_ BULKHEAD_GUARDED_BY(mutex_) = 0, called_at_ BULKHEAD_GUARDED_BY(mutex_) = 0;

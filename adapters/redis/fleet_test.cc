@@ -9,9 +9,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
+#include "adapters/redis/fleet_report.h"
+#include "adapters/redis/limit_script.h"
 #include "adapters/redis/server_test.h"
 #include "bulkhead/bulkhead.h"
 #include "tests/support/descriptor_limit.h"
@@ -122,6 +126,72 @@ INSTANTIATE_TEST_SUITE_P(Fleet, Modes, testing::Values(FleetMode::block, FleetMo
                          [](const auto& mode) {
                            return mode.param == FleetMode::block ? "Block" : "Direct";
                          });
+
+TEST(Fleet, ASnapshotListsAllMembers) {
+  tests::Server server;
+  Member a(settings(server), 10), b(settings(server), 10);
+  ASSERT_TRUE(leased(a) && leased(b));
+  std::vector<Permit> permits;
+  ASSERT_TRUE(until([&] {
+    if (auto permit = a.gate().try_acquire()) permits.push_back(std::move(*permit));
+    return permits.size() == 3;
+  }));
+  FleetSnapshot now;
+  EXPECT_TRUE(until([&] {
+    now = a.now();
+    return now.list && now.list->members.size() == 2 && now.list->members[0].held >= 3;
+  }));
+  ASSERT_TRUE(now.list);
+  ASSERT_EQ(now.list->members.size(), 2u);
+  const FleetMember &first = now.list->members[0], &second = now.list->members[1];
+  char host[64] = {};
+  ::gethostname(host, sizeof host - 1);
+  EXPECT_EQ(first.name, std::string(host) + "-" + std::to_string(::getpid()));
+  EXPECT_TRUE(first.own && !second.own);
+  EXPECT_FALSE(first.lapsed || second.lapsed);
+  EXPECT_EQ(now.list->held, first.held + second.held);
+  EXPECT_EQ(now.list->leased, 2u);
+  EXPECT_LT(first.lease_age, 1s);
+  // The other one has it from the same list in the store, and there it is the second that is its own.
+  EXPECT_TRUE(until(
+      [&] { return b.now().list && b.now().list->members.size() == 2 && b.now().list->members[1].own; }));
+}
+
+TEST(Fleet, WhoLooksAtSnapshotsAllTheTimeAsksForAListOncePerLease) {
+  tests::Server server;
+  Member a(settings(server), 10);
+  ASSERT_TRUE(leased(a));
+  ASSERT_TRUE(until([&] { return a.now().list != nullptr; }));
+  const auto lists = [&] {
+    std::set<std::shared_ptr<const FleetList>> seen;
+    const auto end = std::chrono::steady_clock::now() + 3s;
+    while (std::chrono::steady_clock::now() < end) seen.insert(a.now().list);
+    return seen.size();
+  };
+  EXPECT_LE(lists(), 5u);
+}
+
+TEST(FleetReport, ReadsFromTheStoreWhoSharesALimit) {
+  tests::Server server;
+  Member a(settings(server), 10), b(settings(server), 10);
+  ASSERT_TRUE(leased(a) && leased(b));
+  // A member of another client, whose name does not end in a number, and that has lapsed.
+  server.call({"HSET", limit_key("bulkhead", "db", 'm'), "other", "4 9 0 1 0 1000 7"});
+  const FleetReport all = report(settings(server), {"db", "unknown"}, 1000);
+  ASSERT_EQ(all.limits.size(), 2u);
+  EXPECT_FALSE(all.limits[1].known);
+  const FleetReport::Limit& db = all.limits[0];
+  EXPECT_TRUE(db.known);
+  EXPECT_EQ(db.limit, 10u);
+  EXPECT_EQ(db.list.leased, 2u);
+  EXPECT_EQ(db.list.lapsed, 1u);
+  EXPECT_EQ(db.list.lapsed_held, 4u);
+  ASSERT_EQ(db.list.members.size(), 3u);
+  EXPECT_EQ(db.list.members[0].name, "other");
+  EXPECT_TRUE(db.list.members[0].lapsed);
+  EXPECT_EQ(report(settings(server), {"db"}, 1000).limits[0].list.members.size(), 3u);
+  EXPECT_THROW(report({.store = "redis://127.0.0.1:1"}, {"db"}, 100), std::runtime_error);
+}
 
 TEST(Fleet, DirectHandsAUnitFromOneProcessToAnother) {
   tests::Server server;

@@ -157,7 +157,50 @@ local function sync()
   return reply('ok', granted, target, count)
 end
 
+-- list_of() of src/shared/member_list.cc
+local function list_of(most)
+  local raw, all = redis.call('HGETALL', m), {}
+  local leased, lapsed, held, needed, lapsed_held = 0, 0, 0, 0, 0
+  for i = 1, #raw, 2 do
+    local e = unpack_member(raw[i + 1])
+    e.name, e.size = raw[i], math.max(e.granted, e.need)
+    all[#all + 1] = e
+    if e.expires > now then
+      leased, held, needed = leased + 1, held + e.granted, needed + e.need
+    else
+      lapsed, lapsed_held = lapsed + 1, lapsed_held + e.granted
+    end
+  end
+  table.sort(all, function(a, b) return a.size > b.size or (a.size == b.size and a.name < b.name) end)
+  local lines = {string.format('%.0f %.0f %.0f %.0f %.0f\n', leased, lapsed, held, needed, lapsed_held)}
+  for i = 1, math.min(#all, most) do
+    local e = all[i]
+    lines[i + 1] = string.format('%.0f %.0f %.0f %s\n', e.granted, e.need, e.expires - now, e.name)
+  end
+  return table.concat(lines)
+end
+
+local function list()
+  if not known then return reply('ok') end
+  local count = redis.call('HLEN', m)
+  local answer = reply('ok', 0, 0, count)
+  local text, age = nil, 0
+  if want > 100 then
+    text = list_of(want)
+  else
+    local kept = redis.call('HMGET', c, 'listed', 'list')
+    text, age = kept[2], now - tonumber(kept[1] or 0)
+    if not text or age < 0 or age >= math.max(math.floor(ttl / 5), count) then
+      text, age = list_of(100), 0
+      redis.call('HSET', c, 'listed', whole(now), 'list', text)
+    end
+  end
+  answer[12], answer[13] = text, age
+  return answer
+end
+
 if op == 'sync' then return sync() end
+if op == 'list' then return list() end
 
 local raw = redis.call('HGET', m, id)
 local own = raw and unpack_member(raw)

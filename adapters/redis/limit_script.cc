@@ -46,9 +46,9 @@ std::vector<std::string> limit_command(const std::string& sha, std::string_view 
           text(r.since)};
 }
 
-// Eleven values in the order of the script.
+// Eleven values in the order of the script, and two more for a list.
 bool read_reply(const Value& value, shared::StoreReply& r) {
-  if (value.kind != Value::Kind::list || value.list.size() != 11) return false;
+  if (value.kind != Value::Kind::list || (value.list.size() != 11 && value.list.size() != 13)) return false;
   const std::vector<Value>& v = value.list;
   if (v[0].text == "ok")
     r.status = shared::StoreStatus::ok;
@@ -58,6 +58,10 @@ bool read_reply(const Value& value, shared::StoreReply& r) {
     r.status = shared::StoreStatus::stale;
   else
     return false;
+  if (v.size() == 13) {
+    r.list = v[11].text;
+    if (!number(v[12], r.list_age)) return false;
+  }
   return number(v[1], r.ver) && number(v[2], r.granted) && number(v[3], r.target) &&
          number(v[4], r.learning) && number(v[5], r.members) && number(v[6], r.limit) &&
          number(v[7], r.limit_version) && number(v[8], r.hungry) && number(v[9], r.at) &&

@@ -14,6 +14,7 @@
 #include "adapters/redis/server_test.h"
 #include "adapters/redis/store.h"
 #include "shared/limit_state.h"
+#include "shared/member_list.h"
 
 namespace bulkhead::redis {
 namespace {
@@ -40,7 +41,7 @@ class Random {
 
   LimitState state() {
     LimitState s;
-    for (std::uint64_t i = chance(5) ? 60 : pick(8); i > 0; --i) {
+    for (std::uint64_t i = chance(5) ? 60 : chance(1) ? 300 : pick(8); i > 0; --i) {
       MemberState m{units(),  units(), units(),
                     weight(), tie(),   kNow - 3000 + static_cast<std::int64_t>(pick(9000)),
                     pick(20)};
@@ -65,12 +66,16 @@ class Random {
     s.run = chance(95) ? "run" : "other";
     if (chance(5)) s.sum += 1 + pick(5);
     if (chance(5)) s.members.clear();
+    if (chance(50)) {
+      s.listed = kNow - static_cast<std::int64_t>(pick(3000)) + (chance(3) ? 5000 : 0);
+      s.list = list_of(s, kListedMembers, s.listed);
+    }
     return s;
   }
 
   StoreRequest request(const LimitState& s) {
     StoreRequest r;
-    r.op = static_cast<StoreOp>(chance(40) ? 0 : pick(5));
+    r.op = static_cast<StoreOp>(chance(40) ? 0 : pick(6));
     r.member = member();
     r.seq = pick(40);
     const auto own = s.members.find(r.member);
@@ -112,11 +117,13 @@ std::string packed(const MemberState& m) {
 std::map<std::string, std::string> limit_hash(const LimitState& s) {
   if (!s.known) return {};
   const auto text = [](auto n) { return std::to_string(n); };
-  return {{"limit", text(s.limit)},    {"version", text(s.limit_version)},
-          {"ver", text(s.ver)},        {"learn", text(s.learn)},
-          {"last", text(s.last)},      {"hungry", text(s.hungry)},
-          {"sum", text(s.sum)},        {"run", s.run},
-          {"doubted", text(s.doubted)}};
+  std::map<std::string, std::string> out = {{"limit", text(s.limit)},    {"version", text(s.limit_version)},
+                                            {"ver", text(s.ver)},        {"learn", text(s.learn)},
+                                            {"last", text(s.last)},      {"hungry", text(s.hungry)},
+                                            {"sum", text(s.sum)},        {"run", s.run},
+                                            {"doubted", text(s.doubted)}};
+  if (!s.list.empty()) out.insert({{"listed", text(s.listed)}, {"list", s.list}});
+  return out;
 }
 
 std::map<std::string, std::string> member_hash(const LimitState& s) {

@@ -1,5 +1,6 @@
 #include "store.h"
 
+#include <fstream>
 #include <stdexcept>
 
 #include "connection.h"
@@ -17,6 +18,19 @@ std::string field(const std::string& info, const std::string& name) {
 }
 
 }  // namespace
+
+StoreOptions store_options(const FleetSettings& s) {
+  StoreOptions o{.url = parse_store_url(s.store), .ca_file = s.ca_file, .prefix = s.prefix};
+  if (!s.password_file.empty()) {
+    std::ifstream file(s.password_file);
+    if (!std::getline(file, o.url.password) || o.url.password.empty())
+      throw std::invalid_argument("fleet.password_file: \"" + s.password_file +
+                                  "\" cannot be read, or is empty");
+  }
+  if (!s.ca_file.empty() && !std::ifstream(s.ca_file))
+    throw std::invalid_argument("fleet.ca_file: \"" + s.ca_file + "\" cannot be read");
+  return o;
+}
 
 std::vector<Value> call_all(Transport& to, const Address& address, const std::vector<Command>& commands,
                             Transport::Until until) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "bulkhead/fleet.h"
 #include "limit_script.h"
 #include "store_url.h"
 #include "transport.h"
@@ -21,6 +22,8 @@ struct StoreOptions {
   std::string ca_file{};
   std::string prefix = "bulkhead";
 };
+// std::invalid_argument names the setting.
+StoreOptions store_options(const FleetSettings& settings);
 
 // In one round trip; the first error reply is a std::runtime_error, too.
 std::vector<Value> call_all(Transport& to, const Address& address, const std::vector<Command>& commands,

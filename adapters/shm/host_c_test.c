@@ -22,6 +22,9 @@ int main(void) {
   CHECK(host == NULL);
   CHECK(strstr(error, "/nowhere/region") != NULL);
   CHECK(bulkhead_host_open(NULL, NULL, 2, 0, error, sizeof error) == NULL);
+  CHECK(strstr(bulkhead_host_declarations(),
+               "int bulkhead_host_release(bulkhead_host* host, uint64_t permit);") != NULL);
+  CHECK(strchr(bulkhead_host_declarations(), '#') == NULL);
   CHECK(bulkhead_host_open(NULL, "gpu", 5000, 0, NULL, 0) == NULL);
 
   host = bulkhead_host_open(NULL, "gpu", 2, 0, error, sizeof error);

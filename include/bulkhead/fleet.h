@@ -12,8 +12,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace bulkhead {
 
@@ -74,6 +76,26 @@ constexpr std::string_view to_string(FleetState state) noexcept {
   return kNames[static_cast<std::size_t>(state)];
 }
 
+// A process, or a host whose processes share a lease.
+struct FleetMember {
+  std::string
+      name{};  // host and process, such as "shop3-4711"; with host.region: the host. Empty: it gave none
+  std::uint32_t held = 0, needed = 0;    // units
+  std::chrono::nanoseconds lease_age{};  // since its latest request, when the list was made
+  bool lapsed = false;                   // its lease has ended
+  bool own = false;                      // this process, or its host
+  bool operator==(const FleetMember&) const = default;
+};
+
+// All members of one limit, as the store has listed them.
+struct FleetList {
+  std::uint32_t leased = 0, lapsed = 0;  // members
+  std::uint64_t held = 0, needed = 0;    // units, of the members with a lease
+  std::uint64_t lapsed_held = 0;         // units of members whose lease has ended, and which are not free yet
+  std::vector<FleetMember> members{};    // at most 100: those that hold or need most
+  bool operator==(const FleetList&) const = default;
+};
+
 // The state of one limit in one process.
 struct FleetSnapshot {
   FleetState state = FleetState::joining;
@@ -88,6 +110,10 @@ struct FleetSnapshot {
   double pooling_loss =
       0;  // block: the predicted share of calls that find no unit here while others have some idle
   std::uint64_t requests = 0;  // to the store, of this limit
+  // A snapshot asks for a new list, at most once per lease, and has the one before. Null: there is none yet, or another process
+  // of this host talks to the store.
+  std::shared_ptr<const FleetList> list{};
+  std::chrono::nanoseconds list_age{};
   // Why the store cannot be reached, or which of its settings endanger the limit; empty: none.
   std::string problem{};
 };

@@ -64,6 +64,10 @@ BULKHEAD_HOST_API void bulkhead_host_stat(bulkhead_host* host, bulkhead_host_sta
 /* "timeout", "queue_limit" ...: the words of C++ and of the metrics. "admitted" for 0. */
 BULKHEAD_HOST_API const char* bulkhead_host_reason(int result);
 
+/* What this header declares, without lines of the preprocessor, for languages that read declarations of C: cffi of Python, FFI of
+ * PHP, ffi of LuaJIT. They then match the library that is loaded. Such a program declares only this function itself. */
+BULKHEAD_HOST_API const char* bulkhead_host_declarations(void);
+
 /* Gives back all permits. No other call of this handle may be running. Null is allowed. */
 BULKHEAD_HOST_API void bulkhead_host_close(bulkhead_host* host);
 

@@ -109,6 +109,8 @@ class Lease {
   std::optional<StoreRequest> next(const Needs& needs, const std::string& run, std::int64_t now);
   // False: it is not the reply to the latest request, and changes nothing.
   bool on_reply(std::uint64_t seq, const StoreReply& reply, std::int64_t now) noexcept;
+  // The store lists a member whose lease has ended. Only a sync drops it, and in an idle fleet no member sends one.
+  void on_lapsed_member() noexcept { full_ = true; }
   void on_lost() noexcept { outstanding_ = false; }  // the latest request has no reply
   StoreRequest leave_request(const std::string& run, std::int64_t now);
   // For all members; false: out of range.

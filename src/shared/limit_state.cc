@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shared/member_list.h"
 #include "shared/share.h"
 
 namespace bulkhead::shared {
@@ -133,6 +134,25 @@ StoreReply leave(LimitState& s, const StoreRequest& r, std::int64_t now) {
   return reply(StoreStatus::ok, s, r, now);
 }
 
+// A list is made at most once per heartbeat, and less often in a large fleet, however many members ask for it.
+StoreReply list(LimitState& s, const StoreRequest& r, std::int64_t now) {
+  StoreReply answer = reply(StoreStatus::ok, s, r, now);
+  if (!s.known) return answer;
+  answer.members = static_cast<std::uint32_t>(s.members.size());
+  if (r.want > kListedMembers) {
+    answer.list = list_of(s, r.want, now);
+    return answer;
+  }
+  const std::int64_t age = now - s.listed;
+  if (s.list.empty() || age < 0 || age >= std::max<std::int64_t>(r.ttl / 5, answer.members)) {
+    s.list = list_of(s, kListedMembers, now);
+    s.listed = now;
+  }
+  answer.list = s.list;
+  answer.list_age = now - s.listed;
+  return answer;
+}
+
 }  // namespace
 
 StoreReply decide(LimitState& state, const StoreRequest& request, std::int64_t now) {
@@ -141,6 +161,8 @@ StoreReply decide(LimitState& state, const StoreRequest& request, std::int64_t n
       return sync(state, request, now);
     case StoreOp::leave:
       return leave(state, request, now);
+    case StoreOp::list:
+      return list(state, request, now);
     default:
       return fast(state, request, now);
   }

@@ -94,6 +94,9 @@ struct LimitState {
   std::uint64_t sum = 0;            // of `granted`; else a part of the state was lost
   std::string run{};                // of the server
   MemberTable members{};
+  std::int64_t listed =
+      0;               // when `list` was made: a list costs a look at all members, so many readers share one
+  std::string list{};  // see member_list.h
   bool operator==(const LimitState&) const = default;
 };
 
@@ -109,9 +112,10 @@ enum class StoreOp : std::uint8_t {
   borrow,     // and `want` more units, or as many of them as there are
   give_back,  // and `have` is less than before
   leave,
+  list,  // the members, for people; changes nothing that another operation reads
 };
 constexpr const char* to_string(StoreOp op) noexcept {
-  constexpr const char* names[] = {"sync", "renew", "borrow", "give_back", "leave"};
+  constexpr const char* names[] = {"sync", "renew", "borrow", "give_back", "leave", "list"};
   return names[static_cast<std::size_t>(op)];
 }
 
@@ -120,7 +124,7 @@ struct StoreRequest {
   std::string member{};
   std::uint64_t seq = 0;
   std::uint32_t have = 0;  // what the member holds and keeps, at most
-  std::uint32_t want = 0;  // borrow: units beyond `have`
+  std::uint32_t want = 0;  // borrow: units beyond `have`; list: the most members to list
   std::uint32_t need = 0, slack = 0, weight = 1, tie = 0;
   std::int64_t ttl = 5000, grace = 0, gap = 1250;
   std::string run{};           // of the server that the member is connected to
@@ -146,9 +150,11 @@ struct StoreReply {
   std::uint32_t members = 0;  // in the table, this one included; 0: not reported
   std::uint32_t limit = 0;
   std::uint64_t limit_version = 0;
-  bool hungry = false;      // a member got less than it needs, within the last ttl
-  std::int64_t at = 0;      // the store's time
-  std::uint32_t spare = 0;  // units of the limit that no member holds
+  bool hungry = false;        // a member got less than it needs, within the last ttl
+  std::int64_t at = 0;        // the store's time
+  std::uint32_t spare = 0;    // units of the limit that no member holds
+  std::string list{};         // for `list`: see member_list.h
+  std::int64_t list_age = 0;  // ms since it was made
   bool operator==(const StoreReply&) const = default;
 };
 

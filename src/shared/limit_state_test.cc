@@ -256,7 +256,8 @@ RC_GTEST_PROP(LimitState, GrantsStayWithinTheLimit, ()) {
     for (const auto& [id, m] : s.state.members) sum += m.granted;
     RC_ASSERT(sum == s.state.sum);
     RC_ASSERT(sum <= std::max<std::uint64_t>(s.state.limit, before.sum));
-    RC_ASSERT(s.state.ver > before.ver || r.op == StoreOp::leave);
+    RC_ASSERT(s.state.ver > before.ver || r.op == StoreOp::leave || r.op == StoreOp::list);
+    if (r.op == StoreOp::list) RC_ASSERT(s.state.members == before.members && s.state.ver == before.ver);
     for (const auto& [id, m] : before.members)
       if (id != member && s.state.members.contains(id)) RC_ASSERT(s.state.members.at(id) == m);
     if (reply.learning > 0 && r.op == StoreOp::sync) RC_ASSERT(reply.granted == r.have);

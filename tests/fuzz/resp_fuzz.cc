@@ -7,6 +7,7 @@
 
 #include "adapters/redis/limit_script.h"
 #include "adapters/redis/resp.h"
+#include "shared/member_list.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace bulkhead::redis;
@@ -17,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (used > size) std::abort();
   if (whole != Parsed::done) return 0;
   bulkhead::shared::StoreReply reply;
-  (void)read_reply(value, reply);
+  bulkhead::shared::MemberList list;
+  if (read_reply(value, reply)) (void)bulkhead::shared::read_list(reply.list, list);
   Value again;
   std::size_t used_again = 0;
   if (parse(bytes.substr(0, used), again, used_again) != Parsed::done || used_again != used) std::abort();

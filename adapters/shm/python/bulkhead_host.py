@@ -12,45 +12,37 @@
 It is the limit of a C++ bulkhead with scope: host of the same name and region. A process that is killed gives its units
 back within milliseconds. acquire() releases the GIL while it waits.
 
-Needs libbulkhead_host.so: beside this file, in the library path, or where LIBBULKHEAD_HOST says.
+Needs cffi (Debian: python3-cffi), no compiler, and libbulkhead_host.so: beside this file, in the library path, or where
+LIBBULKHEAD_HOST says.
 """
-import ctypes
 import math
 import operator
 import os
 import pathlib
 
+import cffi
+
 __all__ = ["Limit", "Permit", "Rejected", "CRITICAL", "NORMAL", "BEST_EFFORT"]
 
-CRITICAL, NORMAL, BEST_EFFORT = 0, 1, 2
-
-
-class _Stats(ctypes.Structure):
-    _fields_ = [("max_concurrent", ctypes.c_uint32), ("in_flight", ctypes.c_uint32),
-                ("own_in_flight", ctypes.c_uint32), ("own_waiting", ctypes.c_uint32),
-                ("own_admitted", ctypes.c_uint64), ("own_rejected", ctypes.c_uint64)]
+_ffi = cffi.FFI()
 
 
 def _load():
+    """The library itself says what it declares, so this module has no copy of the header."""
     name = "libbulkhead_host.so"
     beside = pathlib.Path(__file__).with_name(name)
-    library = ctypes.CDLL(os.environ.get("LIBBULKHEAD_HOST") or (str(beside) if beside.exists() else name))
-    handle, permit = ctypes.c_void_p, ctypes.c_uint64
-    for function, result, arguments in (
-            ("open", handle, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p,
-                              ctypes.c_size_t]),
-            ("acquire", ctypes.c_int, [handle, ctypes.c_uint32, ctypes.c_int, ctypes.c_int64, ctypes.POINTER(permit)]),
-            ("release", ctypes.c_int, [handle, permit]),
-            ("resize", ctypes.c_int, [handle, ctypes.c_uint32]),
-            ("stat", None, [handle, ctypes.POINTER(_Stats)]),
-            ("reason", ctypes.c_char_p, [ctypes.c_int]),
-            ("close", None, [handle])):
-        entry = getattr(library, "bulkhead_host_" + function)
-        entry.restype, entry.argtypes = result, arguments
-    return library
+    path = os.environ.get("LIBBULKHEAD_HOST") or (str(beside) if beside.exists() else name)
+    first = cffi.FFI()
+    first.cdef("const char* bulkhead_host_declarations(void);")
+    _ffi.cdef(first.string(first.dlopen(path).bulkhead_host_declarations()).decode())
+    return _ffi.dlopen(path)
 
 
 _library = _load()
+
+CRITICAL = _library.BULKHEAD_HOST_CRITICAL
+NORMAL = _library.BULKHEAD_HOST_NORMAL
+BEST_EFFORT = _library.BULKHEAD_HOST_BEST_EFFORT
 
 
 class Rejected(Exception):
@@ -62,21 +54,10 @@ class Rejected(Exception):
 
 
 def _whole(setting, value, least, most):
-    """ctypes cuts off the high bits of a number that is too large, so it never sees one."""
     number = operator.index(value)
     if not least <= number <= most:
         raise ValueError(f"{setting} = {number} is out of range: give {least} to {most}")
     return number
-
-
-class _Handle:
-    """Ends with its last reference, so after the last call that uses it."""
-
-    def __init__(self, address):
-        self.address = address
-
-    def __del__(self, close=_library.bulkhead_host_close):
-        close(self.address)
 
 
 class Permit:
@@ -88,7 +69,7 @@ class Permit:
     def release(self):
         """False: it was given back before, also by close(), or belongs to the process that forked this one."""
         handle = self._limit._handle
-        return handle is not None and _library.bulkhead_host_release(handle.address, self._number) == 0
+        return handle is not None and _library.bulkhead_host_release(handle, self._number) == 0
 
     def __enter__(self):
         return self
@@ -102,15 +83,17 @@ class Limit:
         """region: a path, or None for memory that only this process and the children it forks share."""
         self._handle = None
         self.name = name
-        if "\0" in name:
-            raise ValueError(f"the name {name!r} contains a null character")
-        error = ctypes.create_string_buffer(512)
-        address = _library.bulkhead_host_open(os.fsencode(region) if region is not None else None, name.encode(),
-                                              _whole("max_concurrent", max_concurrent, 1, 4096),
-                                              _whole("max_queue", max_queue, 0, 2**32 - 1), error, len(error))
-        if not address:
-            raise ValueError(error.value.decode(errors="replace"))
-        self._handle = _Handle(address)
+        path = _ffi.NULL if region is None else os.fsencode(region)
+        for text in (name, region):
+            if text is not None and "\0" in os.fsdecode(text):
+                raise ValueError(f"the name {text!r} contains a null character")
+        error = _ffi.new("char[512]")
+        handle = _library.bulkhead_host_open(path, name.encode(), _whole("max_concurrent", max_concurrent, 1, 4096),
+                                             _whole("max_queue", max_queue, 0, 2**32 - 1), error, len(error))
+        if not handle:
+            raise ValueError(_ffi.string(error).decode(errors="replace"))
+        # Ends with its last reference, so after the last call that uses it.
+        self._handle = _ffi.gc(handle, _library.bulkhead_host_close)
 
     def _open(self):
         handle = self._handle
@@ -127,26 +110,25 @@ class Limit:
             nanoseconds = -1
         else:
             nanoseconds = int(max(0, timeout) * 1e9)
-        number = ctypes.c_uint64()
-        why = _library.bulkhead_host_acquire(handle.address, _whole("cost", cost, 1, 2**32 - 1),
-                                             _whole("priority", priority, CRITICAL, BEST_EFFORT), nanoseconds,
-                                             ctypes.byref(number))
+        number = _ffi.new("uint64_t*")
+        why = _library.bulkhead_host_acquire(handle, _whole("cost", cost, 1, 2**32 - 1),
+                                             _whole("priority", priority, CRITICAL, BEST_EFFORT), nanoseconds, number)
         if why != 0:
-            raise Rejected(self.name, _library.bulkhead_host_reason(why).decode())
+            raise Rejected(self.name, _ffi.string(_library.bulkhead_host_reason(why)).decode())
         self._open()  # or it was closed meanwhile, and the units go back with the handle
-        return Permit(self, number.value)
+        return Permit(self, number[0])
 
     def resize(self, max_concurrent):
         """For all processes."""
         handle = self._open()
-        if _library.bulkhead_host_resize(handle.address, _whole("max_concurrent", max_concurrent, 1, 4096)) != 0:
+        if _library.bulkhead_host_resize(handle, _whole("max_concurrent", max_concurrent, 1, 4096)) != 0:
             raise ValueError(f"max_concurrent = {max_concurrent} could not be set")
 
     def stat(self):
         handle = self._open()
-        stats = _Stats()
-        _library.bulkhead_host_stat(handle.address, ctypes.byref(stats))
-        return {field: getattr(stats, field) for field, _ in _Stats._fields_}
+        stats = _ffi.new("bulkhead_host_stats*")
+        _library.bulkhead_host_stat(handle, stats)
+        return {field: getattr(stats, field) for field, _ in _ffi.typeof("bulkhead_host_stats").fields}
 
     def close(self):
         """Gives back all permits, once the calls of other threads that still use the limit have returned."""

@@ -187,6 +187,8 @@ class Workers(unittest.TestCase):
                 Limit(None, "gpu", max_concurrent=most, max_queue=queue)
         with self.assertRaisesRegex(ValueError, "name"):
             Limit(None, "g\0pu", max_concurrent=1)
+        with self.assertRaisesRegex(ValueError, "name"):
+            Limit(self.region + "\0", "gpu", max_concurrent=1)
         limit = Limit(None, "gpu", max_concurrent=4)
         for cost in (0, -1, 2**32 + 1):
             with self.assertRaises(ValueError, msg=str(cost)):
