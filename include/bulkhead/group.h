@@ -31,8 +31,8 @@
 //   bulkhead::AdaptiveLimiter limiter{db, {.floor = 10, .ceiling = 300}};        // one, for the calls of all members
 //   bulkhead::Bulkhead search{{.gate = &db.member("search"), .limiter = &limiter}};
 //
-//   Then `total` is where it starts, guarantees in per cent follow the total in force, and all guarantees shrink in proportion
-//   while they add up to more than it; each of them keeps a unit as long as there is one for each.
+// Then `total` is where it starts, guarantees in per cent follow the total in force, and all guarantees shrink in proportion
+// while they add up to more than it; each of them keeps a unit as long as there is one for each.
 #pragma once
 
 #include <chrono>
