@@ -214,6 +214,8 @@ std::shared_ptr<Bulkhead> Registry::Core::make(const Registration& r,
   give_code(o, o.name, r.type);
   if (!in) return std::make_shared<Bulkhead>(o);
   if (o.gate) invalid("bulkhead", o.name, "both gate and group are given: leave one out");
+  if (o.limiter)
+    invalid("bulkhead", o.name, "both limiter and group are given: leave limiter out, and adapt the group");
   // The gate lives as long as the bulkhead, and the group as long as the gate; the member goes with the last handle,
   // or at once if the bulkhead cannot be made. Made before the member is, because this allocates.
   struct Leave {
