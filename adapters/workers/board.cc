@@ -143,8 +143,10 @@ void add(RegistrySnapshot::Entry& sum, const RegistrySnapshot::Entry& one) {
 }
 
 // Each worker has a group of its own, so its units add up; the total is that of one.
-void add(GroupSnapshot& sum, const GroupSnapshot& one) {
+void add(RegistrySnapshot::Group& sum, const RegistrySnapshot::Group& one) {
   sum.in_flight += one.in_flight;
+  sum.configured = one.configured;
+  if (!sum.adaptive) sum.adaptive = one.adaptive;
   sum.free += one.free;
   sum.total = std::max(sum.total, one.total);
   for (const GroupSnapshot::Member& m : one.members) {
@@ -461,9 +463,12 @@ void Board::add_up(RegistrySnapshot& all) {
     if (!e.now.breaker) e.now.breaker = at->now.breaker;
     at->now = std::move(e.now);
   }
-  for (GroupSnapshot& g : sum.groups)
-    for (GroupSnapshot& to : all.groups)
-      if (to.name == g.name) to = std::move(g);
+  for (RegistrySnapshot::Group& g : sum.groups)
+    for (RegistrySnapshot::Group& to : all.groups) {
+      if (to.name != g.name) continue;
+      if (g.adaptive && to.adaptive) g.adaptive->why.because = to.adaptive->why.because;  // as above
+      to = std::move(g);
+    }
   for (RegistrySnapshot::Tenants& t : sum.tenants)
     for (RegistrySnapshot::Tenants& to : all.tenants)
       if (to.name == t.name) to = std::move(t);

@@ -171,6 +171,8 @@ constexpr auto group_fields = [](auto& io, auto& g) {
   io.plain(g.in_flight);
   io.plain(g.free);
   io.list(g.members, member_fields);
+  io.plain(g.configured);
+  io.maybe(g.adaptive);
 };
 
 constexpr auto override_fields = [](auto& io, auto& o) {
@@ -190,8 +192,9 @@ constexpr auto forced_fields = [](auto& io, auto& f) {
   io.plain(f.fault);
 };
 
-// Texts of the limiter are literals of the process that took the snapshot.
-void forget_texts(BulkheadSnapshot& s) {
+// Texts of the limiter are literals of the process that took the snapshot. Also for RegistrySnapshot::Group.
+template <class WithLimiter>
+void forget_texts(WithLimiter& s) {
   if (s.adaptive) s.adaptive->why.because = s.adaptive->change.because = {};
 }
 
@@ -233,7 +236,12 @@ std::string encode(const RegistrySnapshot& all, std::size_t room, std::size_t& l
           bulkhead_fields(to, s);
         });
   }
-  for (const GroupSnapshot& g : all.groups) add(What::group, [&](Writer& to) { group_fields(to, g); });
+  for (const RegistrySnapshot::Group& g : all.groups)
+    add(What::group, [&](Writer& to) {
+      RegistrySnapshot::Group copy = g;
+      forget_texts(copy);
+      group_fields(to, copy);
+    });
   for (const RegistrySnapshot::Entry& e : all.bulkheads)
     add(What::entry, [&](Writer& to) {
       RegistrySnapshot::Entry copy{.name = e.name,

@@ -100,6 +100,13 @@ const std::vector<Case> kCases{
      "max_tenants: 51}}\n",
      "version: 1\nresources: {db: {capacity: 100}}\ntenants: {t: {resource: db, max_concurrent: 2, "
      "max_tenants: 50}}\n"},
+    {"over-capacity",
+     "version: 1\nresources: {db: {capacity: 100}}\ngroups: {g: {total: 20, resource: db, adaptive: "
+     "{ceiling: "
+     "101}}}\nbulkheads: {a: {group: g}}\n",
+     "version: 1\nresources: {db: {capacity: 100}}\ngroups: {g: {total: 20, resource: db, adaptive: "
+     "{ceiling: "
+     "100}}}\nbulkheads: {a: {group: g}}\n"},
     {"no-buffer", connections("100", user("a", "max_concurrent: 50") + user("b", "max_concurrent: 41")),
      connections("100", user("a", "max_concurrent: 50") + user("b", "max_concurrent: 40"))},
     {"no-buffer",

@@ -161,9 +161,14 @@ class Reader {
   bool flag(const Node& node, const std::string& path) {
     return value<bool>(node, path, config::read_flag(node), false);
   }
+  // As a duration, a rate has a unit: a bare number may be meant per second or per minute.
   double rate(const Node& node, const std::string& path) {
     const double rate = node.is_scalar() ? config::rate_of(node.text) : 0;
-    if (rate <= 0) complain(node.at, path, "is not a rate", "give 200, 200/s, 12000/m or 5000/h");
+    if (rate <= 0)
+      complain(node.at, path, "is not a rate", "write 200/s, 12000/m or 5000/h");
+    else if (node.text.find('/') == node.text.npos)
+      complain(node.at, path, fmt::format("\"{}\" has no unit", node.text),
+               fmt::format("write {0}/s, {0}/m or {0}/h", node.text));
     return rate;
   }
 

@@ -52,6 +52,8 @@ class ConfiguredReplica final : public sim::Replica {
       if (r.options.breaker) r.options.breaker->seed = ++next;
       if (r.options.adaptive) r.options.adaptive->vegas.seed = static_cast<std::uint32_t>(++next);
     }
+    for (auto& [group, adaptive] : own.adapt_groups)
+      if (adaptive) adaptive->vegas.seed = static_cast<std::uint32_t>(++next);
     registry_.apply(own);
     for (const Target& t : targets_) bulkheads_.push_back(t.tenants ? nullptr : registry_.get(t.bulkhead));
   }

@@ -142,6 +142,10 @@ Sweep parse_sweep(const std::string& text, const Config& config, const Load& loa
   if (sweep.setting == "max_concurrent" && low < 1) wrong("max_concurrent begins at 1");
   double by = step.empty() ? (top - low) / static_cast<double>(kUsualPoints) : number(step);
   if (whole) by = std::max(1.0, step.empty() ? std::ceil(by) : std::round(by));
+  if (sweep.duration && step.empty()) {  // two digits, such as 21ms
+    const double digit = std::pow(10, std::floor(std::log10(by)) - 1);
+    by = std::ceil(by / digit) * digit;
+  }
   if (!(by > 0) || (top - low) / by > static_cast<double>(kMostPoints))
     wrong(fmt::format("\"{}\" has more than {} steps: give a larger step", text, kMostPoints));
   for (double value = low; value < top + by * 1e-6; value += by) sweep.values.push_back(value);

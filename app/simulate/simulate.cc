@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -112,6 +113,13 @@ std::optional<Config> read_config(const std::string& path, int& code) {
   fmt::print(stderr, "{}", to_text(file.problems));
   code = file.readable ? cli::kInvalid : cli::kFailure;
   return std::nullopt;
+}
+
+// Of two files, without directories if that is enough: columns and legends are narrow.
+std::pair<std::string, std::string> names_of(const std::string& one, const std::string& other) {
+  const std::filesystem::path a(one), b(other);
+  if (other.empty() || a.filename() == b.filename()) return {one, other};
+  return {a.filename(), b.filename()};
 }
 
 // A load that uses 70 % of each bulkhead, to be changed by hand.
@@ -261,7 +269,8 @@ int run(const Options& o) {
     }
     std::vector<Case> cases;
     progress.begin("simulating", o.compare.empty() ? 1 : 2);
-    cases.push_back({o.file, predict_one(*config, load)});
+    const auto names = names_of(o.file, o.compare);
+    cases.push_back({names.first, predict_one(*config, load)});
     if (!o.compare.empty() && !interrupted()) {
       const std::optional<Config> other = read_config(o.compare, code);
       if (!other) return code;
@@ -271,7 +280,7 @@ int run(const Options& o) {
                    to_text(again.problems));
         return cli::kInvalid;
       }
-      cases.push_back({o.compare, predict_one(*other, again)});
+      cases.push_back({names.second, predict_one(*other, again)});
     }
     progress.clear();
     if (interrupted()) return kInterrupted;

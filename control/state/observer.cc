@@ -53,7 +53,7 @@ json::value breaker_json(const BreakerSnapshot& b, Clock& clock) {
   return o;
 }
 
-json::object group_json(const GroupSnapshot& group) {
+json::object group_json(const RegistrySnapshot::Group& group) {
   json::array members, loans;
   for (const auto& m : group.members)
     members.push_back(json::object{{"name", m.name},
@@ -68,8 +68,16 @@ json::object group_json(const GroupSnapshot& group) {
   for (const auto& loan : group.loans)
     loans.push_back(
         json::object{{"lender", loan.lender}, {"borrower", loan.borrower}, {"units", loan.units}});
-  return {{"name", group.name}, {"total", group.total},          {"in_flight", group.in_flight},
-          {"free", group.free}, {"members", std::move(members)}, {"loans", std::move(loans)}};
+  json::object o{
+      {"name", group.name},           {"total", group.total}, {"configured_total", group.configured},
+      {"in_flight", group.in_flight}, {"free", group.free},   {"members", std::move(members)},
+      {"loans", std::move(loans)}};
+  if (group.adaptive) {
+    o["floor"] = group.adaptive->floor;
+    o["ceiling"] = group.adaptive->ceiling;
+    o["why"] = group.adaptive->why.text();
+  }
+  return o;
 }
 
 json::object pool_json(const RegistrySnapshot& all, const RegistrySnapshot::Resource& pool) {
@@ -146,20 +154,20 @@ void Observer::glance() {
 }
 
 // An adaptive limit moves all the time: an event for each change of a fifth, and at most one per window.
-void Observer::report_changes(const RegistrySnapshot::Entry& entry, Row& row) {
-  const std::uint32_t limit = entry.now.gate.max_concurrent;
-  if (!entry.now.adaptive || row.reported_max_concurrent == 0) {
-    row.reported_max_concurrent = limit;
-  } else if (std::abs(static_cast<double>(limit) - row.reported_max_concurrent) >
-                 0.2 * row.reported_max_concurrent &&
-             (row.reported_at == 0 || seq_ >= row.reported_at + kWindow)) {
-    row.reported_at = seq_;
-    journal_.add({.kind = "adaptive",
-                  .bulkhead = entry.name,
-                  .text = "max_concurrent " + std::to_string(row.reported_max_concurrent) + " -> " +
-                          std::to_string(limit) + ": " + entry.now.adaptive->change.text()});
-    row.reported_max_concurrent = limit;
+void Observer::report_limit(Reported& last, std::uint32_t limit,
+                            const std::optional<LimiterSnapshot>& adaptive, std::string_view name,
+                            std::string_view setting) {
+  if (!adaptive || last.limit == 0) {
+    last.limit = limit;
+    return;
   }
+  const bool far = std::abs(static_cast<double>(limit) - last.limit) > 0.2 * last.limit;
+  if (!far || (last.at != 0 && seq_ < last.at + kWindow)) return;
+  journal_.add({.kind = "adaptive",
+                .bulkhead = std::string(name),
+                .text = std::string(setting) + ' ' + std::to_string(last.limit) + " -> " +
+                        std::to_string(limit) + ": " + adaptive->change.text()});
+  last = {.limit = limit, .at = seq_};
 }
 
 void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
@@ -228,7 +236,7 @@ void Observer::observe(const RegistrySnapshot::Entry& entry, Row& row) {
     row.history.pop_front();
     ++row.since_seq;
   }
-  report_changes(entry, row);
+  report_limit(row.reported, gate.max_concurrent, entry.now.adaptive, entry.name, "max_concurrent");
   report_episodes(entry, row, sample, saturated);
 }
 
@@ -305,6 +313,11 @@ void Observer::second() {
   make_rows(all);
   for (const auto& entry : all.bulkheads)
     if (const auto row = rows_.find(entry.name); row != rows_.end()) observe(entry, row->second);
+  std::erase_if(groups_, [&](const auto& known) {
+    return std::ranges::find(all.groups, known.first, &RegistrySnapshot::Group::name) == all.groups.end();
+  });
+  for (const auto& group : all.groups)
+    report_limit(groups_[group.name], group.total, group.adaptive, group.name, "total");
   report_pools(all);
   judge_all(all);
 
@@ -477,7 +490,7 @@ json::object Observer::frame_json(const RegistrySnapshot& all,
                  {"config", std::move(config)}};
   json::array bulkheads, groups, tenants;
   for (const auto& entry : all.bulkheads) bulkheads.push_back(entry_json(all, entry));
-  for (const GroupSnapshot& group : all.groups) groups.push_back(group_json(group));
+  for (const auto& group : all.groups) groups.push_back(group_json(group));
   for (const auto& t : all.tenants)
     tenants.push_back(json::object{{"name", t.name},
                                    {"live", t.live},

@@ -64,6 +64,11 @@ class Observer {
     std::array<std::uint16_t, kReasons> rejected{};
     bool open = false;
   };
+  // An adaptive limit in the last event about it.
+  struct Reported {
+    std::uint32_t limit = 0;
+    std::uint64_t at = 0;  // seq
+  };
   struct Row {
     std::weak_ptr<Bulkhead> bulkhead;
     std::uint32_t peak = 0, peak_waiting = 0;           // since the last second
@@ -77,8 +82,7 @@ class Observer {
     std::deque<Sample> history;                         // the newest last
     std::uint64_t since_seq = 0;                        // of the first sample
     std::optional<BreakerSnapshot> breaker;
-    std::uint32_t reported_max_concurrent = 0;  // by the last event
-    std::uint64_t reported_at = 0;              // seq of the last event
+    Reported reported;
     bool seen = false, nested = false, critical = false, tenant = false;
     bool keeps_history = false;  // of an hour; otherwise of the last minute
     // What is wrong, and since when.
@@ -103,7 +107,8 @@ class Observer {
   void make_rows(const RegistrySnapshot& all);
   void judge_all(const RegistrySnapshot& all);
   void observe(const RegistrySnapshot::Entry& entry, Row& row);
-  void report_changes(const RegistrySnapshot::Entry& entry, Row& row);
+  void report_limit(Reported& last, std::uint32_t limit, const std::optional<LimiterSnapshot>& adaptive,
+                    std::string_view name, std::string_view setting);
   // verdicts.cc
   void report_episodes(const RegistrySnapshot::Entry& entry, Row& row, const Sample& sample,
                        double saturated);
@@ -134,6 +139,7 @@ class Observer {
   const WallTime started_ = std::chrono::system_clock::now();
   WallTime last_second_ = started_;
   std::map<std::string, Row, std::less<>> rows_;
+  std::map<std::string, Reported, std::less<>> groups_;
   std::map<std::string, Episode, std::less<>> pools_;  // that cannot connect, or lately could not
   Verdict verdict_;
   TimePoint taken_{};   // the last snapshot

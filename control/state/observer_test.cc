@@ -179,6 +179,28 @@ TEST(Observer, APoolShowsTheCallsThatWaitAtTheBulkheadAroundIt) {
   w["db"].close();
 }
 
+TEST(Observer, AnAdaptiveGroupShowsItsTotalAndTellsOfLargeChanges) {
+  Watched w;
+  w.registry.apply({.add_groups = {{.name = "shared", .total = 50}},
+                    .add = {{.options = {.name = "member"}, .group = "shared"}}});
+  w.seconds(1);
+  const auto group = [&] { return w.observer.snapshot(0).at("groups").at(0).as_object(); };
+  EXPECT_FALSE(group().contains("why"));
+  w.registry.adapt_group("shared", LimiterOptions{.floor = 4, .ceiling = 50});
+  w.seconds(1);
+  EXPECT_EQ(group().at("floor").to_number<int>(), 4);
+  EXPECT_EQ(group().at("ceiling").to_number<int>(), 50);
+  EXPECT_TRUE(w.events("adaptive").empty());
+  w.registry.adapt_group("shared", LimiterOptions{.floor = 4, .ceiling = 20});
+  w.seconds(1);
+  EXPECT_EQ(group().at("total").to_number<int>(), 20);
+  EXPECT_EQ(group().at("configured_total").to_number<int>(), 50);
+  const auto events = w.events("adaptive");
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].bulkhead, "shared");
+  EXPECT_NE(events[0].text.find("total 50 -> 20: limit 50 -> 20"), std::string::npos) << events[0].text;
+}
+
 TEST(Observer, ABreakerThatOpensAndClosesSurvivesInTheFileWithItsBeginItsEndAndItsPeak) {
   Watched w;
   w.add({.name = "quick",

@@ -102,7 +102,7 @@ function render() {
   put($('switches'), view.switches.map(({ name, title, on }) => h('button', { 'aria-pressed': String(on), disabled: !session.writable,
     title: !session.writable && NEEDS, onclick: async () => announce(await change('PUT', pathOf('switches', name), { on: !on })) },
     `${title}: ${on ? 'on' : 'off'}`)));
-  panels(view);
+  panels(view, page.log);
   log(page.logKind === 'Audit' ? page.audit : page.log, page.logKind === 'Audit', $('events-filter').value);
 }
 

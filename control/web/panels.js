@@ -1,5 +1,5 @@
 // The panels under the table: groups and their loans, pools, tenants, events and audit.
-import { $, colour, grid, h, put, track } from './dom.js';
+import { $, badge, colour, grid, h, put, svg, track } from './dom.js';
 import { clock, count, dots, duration, latency, plural, rate, short, words } from './format.js';
 
 const MATRIX_MAX = 30, LOG_MAX = 100;
@@ -12,8 +12,30 @@ function panel(id, items, show) {
 
 const group = (name, note, ...parts) => h('div.group', h('div.group-head', h('strong', name), h('span.muted', note)), ...parts);
 
-export function panels(view) {
+// The total of an adaptive group over the last minutes: a line for the total, and what is in flight below it.
+const POINTS = 300;
+const recent = new Map(); // of each group, from the frames since the page was opened
+
+function remember(g, seq) {
+  const points = recent.get(g.name) ?? [];
+  if (points.at(-1)?.seq !== seq) points.push({ seq, total: g.total, used: g.in_flight });
+  recent.set(g.name, points.slice(-POINTS));
+  return recent.get(g.name);
+}
+
+function adaptive(g, seq, events) {
+  const points = remember(g, seq), top = Math.max(...points.map((p) => p.total)) || 1, start = POINTS - points.length;
+  const line = (of) => points.map((p, i) => `${start + i},${(38 - 36 * Math.min(1, p[of] / top)).toFixed(1)}`).join(' ');
+  const changes = events.filter((e) => e.kind === 'adaptive' && e.bulkhead === g.name).slice(0, 5);
+  return h('div.adaptive', h('p', { title: g.why }, badge(null, `adaptive ${g.floor}–${g.ceiling}`), ` total ${count(g.total)}, in the file ${count(g.configured_total)}: ${g.why}`),
+    svg('svg.group-spark', { viewBox: `0 0 ${POINTS - 1} 40`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `Total of ${g.name} over the last ${points.length} s, at most ${top}` },
+      svg('polygon.spark-area', { points: `${line('used')} ${POINTS - 1},40 ${start},40` }), svg('polyline.spark', { points: line('total') })),
+    changes.length > 0 && h('ul.log', changes.map(eventItem)));
+}
+
+export function panels(view, events = []) {
   panel('groups', view.groups, (groups) => groups.map((g) => group(g.name, `${count(g.in_flight)} of ${count(g.total)} in use, ${count(g.free)} free for all`,
+    g.ceiling && adaptive(g, view.seq, events),
     ...g.members.map((m) => {
       const bar = track(null, ['b', m.in_flight / g.total], ['a', (m.in_flight - m.borrowed) / g.total]);
       bar.append(h('span.tick', { style: { left: `${Math.min(100, (100 * m.guaranteed) / g.total)}%` } }));

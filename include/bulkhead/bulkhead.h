@@ -117,6 +117,9 @@ struct BulkheadOptions {
   // A gate that others own, such as a member of a Group. It must outlive the bulkhead; its name, limit, line
   // and hooks are used instead of those above. Not with Isolation::threads.
   Gate* gate = nullptr;
+  // A limiter that others own, such as that of the group whose member `gate` is: calls are reported to it. It must outlive
+  // the bulkhead. Not with `adaptive`.
+  AdaptiveLimiter* limiter = nullptr;
   // How far max_concurrent reaches. Beyond the process it needs `sources`, which must outlive the bulkhead, and goes
   // with Isolation::semaphore and Fairness::fifo only, without `adaptive` and `gate`. See scope.h.
   Scope scope = Scope::process;

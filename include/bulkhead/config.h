@@ -55,7 +55,8 @@ struct BulkheadConfig {
 };
 
 struct GroupConfig {
-  GroupOptions options{};  // without members: those are the bulkheads that name the group
+  GroupOptions options{};                    // without members: those are the bulkheads that name the group
+  std::optional<LimiterOptions> adaptive{};  // moves the total
   std::string resource{};
   std::vector<std::string> lint_allow{};
 };

@@ -25,6 +25,14 @@
 //   over all members, however many units it moves (1000 members: 0.3 ms). A member takes about 2 KB, and 64 bytes
 //   for each of its permits with a stop_token.
 // The destructor closes all members and waits for their permits.
+//
+// An AdaptiveLimiter (limiter.h) can move the total to the capacity of what is behind the group:
+//
+//   bulkhead::AdaptiveLimiter limiter{db, {.floor = 10, .ceiling = 300}};        // one, for the calls of all members
+//   bulkhead::Bulkhead search{{.gate = &db.member("search"), .limiter = &limiter}};
+//
+// Then `total` is where it starts, guarantees in per cent follow the total in force, and all guarantees shrink in proportion
+// while they add up to more than it; each of them keeps a unit as long as there is one for each.
 #pragma once
 
 #include <chrono>
@@ -35,6 +43,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bulkhead/adaptable.h"
 #include "bulkhead/gate.h"
 
 namespace bulkhead {
@@ -106,7 +115,8 @@ struct GroupSnapshot {
     std::uint32_t units = 0;
   };
   std::string name;
-  std::uint32_t total = 0, in_flight = 0;
+  std::uint32_t total = 0;  // in force; Group::total() is the one that was given
+  std::uint32_t in_flight = 0;
   std::uint32_t free = 0;  // allotted to no member
   std::vector<Member> members;
   std::vector<Loan> loans;
@@ -114,7 +124,7 @@ struct GroupSnapshot {
   const Member* find(std::string_view member) const noexcept;
 };
 
-class Group {
+class Group final : public Adaptable {
  public:
   explicit Group(GroupOptions options);  // std::invalid_argument; GroupOptions{...} names a wrong field
   ~Group();
@@ -139,7 +149,7 @@ class Group {
   };
   void update(std::uint32_t total, const std::vector<NewShare>& shares);
   void check(std::uint32_t total, const std::vector<NewShare>& shares) const;
-  std::uint32_t total() const;
+  std::uint32_t total() const;  // as given last; a limiter moves the one in force
 
   Gate& add(MemberOptions member);
   // Closes the member, which frees its guarantee for the others at once, waits until its permits are back, and destroys
@@ -148,6 +158,15 @@ class Group {
 
   GroupSnapshot snapshot() const;
   std::string_view name() const noexcept;
+
+  // For an AdaptiveLimiter. Once adapt() was called, update() moves only the shares and the total that was given, which the
+  // guarantees have to fit; resize() also ends the adaptation.
+  std::string label() const override;
+  Clock& clock() const noexcept override;
+  std::uint32_t limit() const noexcept override;
+  std::uint64_t rejected() const noexcept override;
+  std::uint32_t in_flight(const Gate& gate) const noexcept override;
+  bool adapt(std::uint32_t total) noexcept override;
 
  private:
   struct Core;

@@ -1,4 +1,5 @@
-// limiter.h - adapts the max_concurrent of a gate to the capacity of its dependency, between a floor and a ceiling.
+// limiter.h - adapts the max_concurrent of a gate, or the total of a group, to the capacity of its dependency, between a floor
+// and a ceiling.
 //
 //   bulkhead::Gate search{{.name = "search", .max_concurrent = 20}};
 //   bulkhead::AdaptiveLimiter limiter{search, {.floor = 2, .ceiling = 500}};
@@ -11,6 +12,9 @@
 //   log(limiter.snapshot().why.text());
 //   // limit 57 -> 49 (raised): goodput 1163/s at 48, 1236/s at 57, gain 0.35 of 1, noise 0.19; 134 calls,
 //   // 1211/s good, 57.0 in flight, 46 ms each (42 ms without load), 0.0 % bad, 31 rejected: calls hardly wait
+//
+// A group has one limiter for all members, see group.h: AdaptiveLimiter limiter{group, {.floor = 4}}. A Bulkhead reports its
+// calls by itself: to a limiter of its own with BulkheadOptions::adaptive, to that of its group with `limiter`.
 //
 // Threads: every member may be called from any thread, also from the gate's hooks and handlers. The gate and
 //   the limiter's clock must outlive the limiter, and only the limiter may resize the gate.
@@ -39,6 +43,7 @@
 #include <string>
 #include <string_view>
 
+#include "bulkhead/adaptable.h"
 #include "bulkhead/clock.h"
 #include "bulkhead/gate.h"
 
@@ -99,7 +104,8 @@ struct LimiterOptions {
   LimitAlgorithm algorithm = LimitAlgorithm::knee;
   std::uint32_t floor = 1;
   std::uint32_t ceiling = 1000;
-  std::uint32_t initial = 0;  // 0: the max_concurrent of the gate, within floor and ceiling
+  std::uint32_t initial =
+      0;  // 0: the max_concurrent of the gate or the total of the group, within floor and ceiling
   // knee: the highest limit whose mean round trip stays below this, instead of the knee; 0: none.
   std::chrono::nanoseconds target_latency{};
   KneeOptions knee{};
@@ -174,12 +180,15 @@ class AdaptiveLimiter {
  public:
   // std::invalid_argument naming the setting. Resizes the gate at once if its limit is not `initial`.
   AdaptiveLimiter(Gate& gate, const LimiterOptions& options);
+  AdaptiveLimiter(Adaptable& group, const LimiterOptions& options);  // of a Group: its total
   ~AdaptiveLimiter();
   AdaptiveLimiter(const AdaptiveLimiter&) = delete;
   AdaptiveLimiter& operator=(const AdaptiveLimiter&) = delete;
 
   // Call it when a call is admitted. `in_flight` includes the call.
   LimiterCall admitted(TimePoint now, std::uint32_t in_flight) const noexcept;
+  // The same for the limiter of a group: `gate` is the member that has admitted the call.
+  LimiterCall admitted(TimePoint now, const Gate& gate) const noexcept;
   // Call it when the call has ended, before or after the release of its permit.
   void completed(const LimiterCall& call, TimePoint now, Outcome outcome) noexcept;
 

@@ -106,6 +106,8 @@ struct RegistryChange {
   std::vector<std::pair<std::string, BulkheadOptions>> types{};  // to define
   std::vector<GroupOptions> add_groups{};
   std::vector<std::pair<std::string, std::uint32_t>> resize_groups{};
+  // What moves their totals from now on; none: nothing does.
+  std::vector<std::pair<std::string, std::optional<LimiterOptions>>> adapt_groups{};
   std::vector<std::string> remove_groups{};
   std::vector<Registration> add{};
   std::vector<Registration> update{};  // everything but the group, which cannot change
@@ -216,7 +218,10 @@ class Registry {
   // Groups are added without members. Members are bulkheads, see Registration::group.
   std::shared_ptr<Group> add_group(GroupOptions options);  // std::invalid_argument if the name is taken
   std::shared_ptr<Group> find_group(std::string_view name) const;  // null: none
-  void resize_group(std::string_view name, std::uint32_t total);
+  void resize_group(std::string_view name,
+                    std::uint32_t total);  // while adapted: the total that it was given
+  // Its members report their calls to one AdaptiveLimiter, which moves the total; none: the total is the one that was given.
+  void adapt_group(std::string_view name, const std::optional<LimiterOptions>& adaptive);
   void update_share(std::string_view bulkhead, Share guaranteed, Share max = {.percent = 100});
   bool remove_group(std::string_view name);  // false: unknown; std::invalid_argument if it has members
 

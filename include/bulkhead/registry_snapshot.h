@@ -70,11 +70,15 @@ struct RegistrySnapshot {
     ResourceSnapshot now;
     std::string bulkhead{};  // around the pool: ResourceSource::bulkhead
   };
-  std::vector<Entry> bulkheads;       // by name
-  std::vector<GroupSnapshot> groups;  // by name
-  std::vector<Tenants> tenants;       // by name
-  std::vector<Resource> resources;    // by name
-  std::uint64_t revision = 0;         // increases with every add, update, resize and remove
+  struct Group : GroupSnapshot {
+    std::uint32_t configured = 0;             // its total, as given last
+    std::optional<LimiterSnapshot> adaptive;  // moves the total
+  };
+  std::vector<Entry> bulkheads;     // by name
+  std::vector<Group> groups;        // by name
+  std::vector<Tenants> tenants;     // by name
+  std::vector<Resource> resources;  // by name
+  std::uint64_t revision = 0;       // increases with every add, update, resize and remove
   TimePoint taken{};
 
   const Entry* find(std::string_view name) const noexcept;

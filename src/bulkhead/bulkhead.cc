@@ -44,8 +44,12 @@ void check_options(const BulkheadOptions& o, bool in_group) {
   if (in_group && o.adaptive)
     invalid(
         name, "adaptive",
-        "cannot move the limit of a member of a group, which does that itself: leave it out, or give a gate "
-        "of its own");
+        "cannot move the limit of a member of a group, which does that itself: make one AdaptiveLimiter for "
+        "the group, and give its address as limiter");
+  if (o.limiter && o.adaptive)
+    invalid(name, "limiter", "cannot be given with adaptive, which has a limiter of its own: leave one out");
+  if (o.limiter && !in_group)
+    invalid(name, "limiter", "is for the total of a group: give a member of that group as gate");
 }
 
 GateOptions gate_options(const BulkheadOptions& o, Clock& clock) {
@@ -154,7 +158,7 @@ bool BulkheadCore::restates_limit(const BulkheadOptions& o) const {
 
 void BulkheadCore::apply(const BulkheadOptions& o) {
   // Taken away first, so that nothing moves the limit any more; a limit of threads needs as many threads.
-  if (!o.adaptive) limiter_.store(nullptr, std::memory_order_relaxed);
+  if (!o.adaptive && !o.limiter) limiter_.store(nullptr, std::memory_order_relaxed);
   if (pool_ && o.adaptive) pool_->allow(std::max(o.max_concurrent, o.adaptive->ceiling));
   if (o.adaptive && limiter_policy)
     limiter_policy->update(*o.adaptive);
@@ -183,7 +187,8 @@ void BulkheadCore::apply(const BulkheadOptions& o) {
 
   budgets.apply(o.budgets, budget_line(o, clock_, pool_), o.sources, options().budgets);
 
-  const bool time_matters = o.histograms || o.breaker || o.rate_limit || o.adaptive || o.holdback;
+  const bool time_matters =
+      o.histograms || o.breaker || o.rate_limit || o.adaptive || o.limiter || o.holdback;
   mode_.store(static_cast<std::uint8_t>((o.enabled ? 0 : kBypassed) | (o.shadow ? kShadow : 0) |
                                         (time_matters ? kTimed : 0) | (o.histograms ? kHistograms : 0) |
                                         (o.holdback ? kHoldback : 0) |
@@ -195,7 +200,7 @@ void BulkheadCore::apply(const BulkheadOptions& o) {
   // release: a call that finds a policy finds it made
   rate_.store(o.rate_limit ? rate_policy.get() : nullptr, std::memory_order_release);
   breaker_.store(o.breaker ? breaker_policy.get() : nullptr, std::memory_order_release);
-  limiter_.store(o.adaptive ? limiter_policy.get() : nullptr, std::memory_order_release);
+  limiter_.store(o.adaptive ? limiter_policy.get() : o.limiter, std::memory_order_release);
   holdback_.store(o.holdback ? holdback_policy.get() : nullptr, std::memory_order_release);
   MutexLock lock(mutex);
   options_in_force = o;

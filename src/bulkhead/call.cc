@@ -250,7 +250,8 @@ void CallPath::begin_service(Call& call) noexcept {
     call.began_ = now;
   }
   if (const AdaptiveLimiter* limiter = limiter_.load(std::memory_order_acquire))
-    call.sample_ = limiter->admitted(call.began_, gate_->in_flight());
+    call.sample_ = gate_->backing_ ? limiter->admitted(call.began_, *gate_)  // of the group
+                                   : limiter->admitted(call.began_, gate_->in_flight());
 }
 
 // In shadow mode calls without a place run all the same. They are those that would wait, up to the length of the

@@ -58,7 +58,8 @@ void check_rate(const RateLimiterOptions& o, const std::string& path, const Chec
 }
 
 // Rules between the settings of `adaptive`; the table has checked each of them alone.
-void check_adaptive(const LimiterOptions& o, const std::string& path, const Checks& checks) {
+void check_adaptive(const LimiterOptions& o, const std::string& path, std::string_view start,
+                    const Checks& checks) {
   if (o.floor > o.ceiling)
     checks.complain(path + ".floor",
                     join({std::to_string(o.floor), " is above ceiling: ", std::to_string(o.ceiling)}),
@@ -67,7 +68,7 @@ void check_adaptive(const LimiterOptions& o, const std::string& path, const Chec
     checks.complain(path + ".initial",
                     join({std::to_string(o.initial), " is not between floor: ", std::to_string(o.floor),
                           " and ceiling: ", std::to_string(o.ceiling)}),
-                    "give a value between them, or 0 for max_concurrent");
+                    join({"give a value between them, or 0 for ", start}));
   if (o.knee.dip * o.knee.margin >= 1)
     checks.complain(
         path + ".knee.dip",
@@ -163,7 +164,7 @@ void check_common(const Config& config, const BulkheadConfig& b, const std::stri
                           "% is above normal_from: ", show_number(100 * o.holdback->normal_from), "%"}),
                     "give at most that: best_effort calls are held back first");
   if (!o.adaptive) return;
-  check_adaptive(*o.adaptive, path + ".adaptive", checks);
+  check_adaptive(*o.adaptive, path + ".adaptive", "max_concurrent", checks);
   if (threads && o.adaptive->ceiling > kMaxThreads)
     checks.complain(path + ".adaptive.ceiling",
                     join({std::to_string(o.adaptive->ceiling), " threads are too many"}),
@@ -250,11 +251,26 @@ void check_member(const Config& config, const BulkheadConfig& b, const std::stri
                     "give isolation: semaphore, or no group");
   if (b.options.adaptive)
     checks.complain(path + ".adaptive", "has no effect in a group, which sets the limit of its members",
-                    given("adaptive") ? "remove it" : "write adaptive: none");
+                    join({"give groups.", b.group, ".adaptive, which moves the total, and ",
+                          given("adaptive") ? "remove this" : "write adaptive: none here"}));
 }
 
 double exact(const Share& share, std::uint32_t total) {
   return share.percent != 0 ? share.percent / 100 * total : share.units;
+}
+
+// At its ceiling the total holds all guarantees. Below their sum they shrink.
+void check_adaptive_group(const Config& config, const GroupConfig& g, const Checks& checks) {
+  const std::string path = join({"groups.", g.options.name, ".adaptive"});
+  check_adaptive(*g.adaptive, path, "the total", checks);
+  double sum = 0;
+  for (const BulkheadConfig& b : config.bulkheads)
+    if (b.group == g.options.name) sum += exact(b.guaranteed, g.adaptive->ceiling);
+  if (static_cast<std::uint64_t>(sum) > g.adaptive->ceiling)
+    checks.complain(path + ".ceiling",
+                    join({std::to_string(g.adaptive->ceiling), " is below the guarantees of its members, ",
+                          std::to_string(static_cast<std::uint64_t>(sum))}),
+                    "raise it, or lower the guarantees");
 }
 
 // The guarantees fit into the total, and each below its max. Rounds as group/shares.cc does.
@@ -353,7 +369,9 @@ void check(const Config& config, const Checks& checks) {
       checks.complain(path + ".resource", join({"unknown resource ", quoted(g.resource)}),
                       near(g.resource, config.resources, "resources"));
     check_rules(g.lint_allow, path + ".lint_allow", checks);
-    if (!checks.broken(path)) check_shares(config, g, checks);
+    if (checks.broken(path)) continue;
+    check_shares(config, g, checks);
+    if (g.adaptive) check_adaptive_group(config, g, checks);
   }
   for (const ResourceConfig& r : config.resources)
     check_rules(r.lint_allow, "resources." + r.name + ".lint_allow", checks);

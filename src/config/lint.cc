@@ -308,7 +308,8 @@ class Linter {
   std::vector<User> users(const ResourceConfig& r, std::uint64_t& compartments, bool& threads) const {
     std::vector<User> users;
     for (const GroupConfig& g : config_.groups)
-      if (g.resource == r.name) users.push_back({g.options.name, g.options.total});
+      if (g.resource == r.name)
+        users.push_back({g.options.name, g.adaptive ? g.adaptive->ceiling : g.options.total});
     for (const BulkheadConfig& b : config_.bulkheads) {
       const GroupConfig* g = b.group.empty() ? nullptr : config_.find_group(b.group);
       const bool through_group = g && g->resource == r.name;

@@ -171,6 +171,34 @@ TEST_F(LiveConfigTest, WhatTheRegistryRejectsChangesNothingEither) {
   EXPECT_EQ(limit("db"), 99u);
 }
 
+TEST_F(LiveConfigTest, AReloadAdaptsAGroupAndAnOverrideBoundsIt) {
+  live.reload("start");
+  const auto group = [&] { return registry.snapshot().groups.at(0); };
+  EXPECT_FALSE(group().adaptive);
+  Config c = shop();
+  c.groups[0].adaptive = LimiterOptions{.floor = 10, .ceiling = 300};
+  disk = as_text(c);
+  ASSERT_EQ(live.reload("watch").outcome, Outcome::applied);
+  ASSERT_TRUE(group().adaptive);
+  EXPECT_EQ(group().adaptive->ceiling, 300u);
+  EXPECT_EQ(registry.get("checkout")->options().limiter, registry.get("reports")->options().limiter);
+  EXPECT_NE(registry.get("checkout")->options().limiter, nullptr);
+  EXPECT_EQ(group().total, 100u);
+
+  EXPECT_TRUE(live.set(to("60", "groups.pg.adaptive.ceiling")).empty());
+  EXPECT_EQ(group().total, 60u);
+  EXPECT_EQ(group().configured, 100u);
+  EXPECT_FALSE(live.set(to("5", "groups.pg.adaptive.ceiling")).empty());  // below the floor
+  EXPECT_TRUE(live.revert("groups.pg.adaptive.ceiling", "ann"));
+  EXPECT_EQ(group().adaptive->ceiling, 300u);
+
+  disk = as_text(shop());
+  ASSERT_EQ(live.reload("watch").outcome, Outcome::applied);
+  EXPECT_FALSE(group().adaptive);
+  EXPECT_EQ(group().total, 100u);
+  EXPECT_EQ(registry.get("checkout")->options().limiter, nullptr);
+}
+
 TEST_F(LiveConfigTest, WhatNeedsARestartStaysAndIsTold) {
   live.reload("start");
   Config c = shop();

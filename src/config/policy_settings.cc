@@ -181,7 +181,7 @@ constexpr SettingRow kAdaptiveRows[] = {
      .says = "The highest value of the limit.", .example = "200"},
     {.name = "initial", .kind = Kind::count, .access = AT(LimiterOptions, initial), .low = 0,
      .high = kMostUnits,
-     .says = "The first value of the limit; 0: max_concurrent.", .example = "20"},
+     .says = "The first value of the limit; 0: max_concurrent, or the total of the group.", .example = "20"},
     {.name = "target_latency", .kind = Kind::duration, .access = AT(LimiterOptions, target_latency), .low = 0,
      .high = kLongest,
      .says = "knee: the highest limit whose mean round trip stays below this, instead of the knee; 0s: none.",

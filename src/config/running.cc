@@ -145,6 +145,8 @@ RegistryChange changes(const Config& from, const Config& to) {
       change.add_groups.push_back(g.options);
     else if (before->options.total != g.options.total)
       change.resize_groups.emplace_back(g.options.name, g.options.total);
+    if (g.adaptive != (before ? before->adaptive : std::nullopt))
+      change.adapt_groups.emplace_back(g.options.name, g.adaptive);
   }
   for (const GroupConfig& g : from.groups)
     if (!to.find_group(g.options.name)) change.remove_groups.push_back(g.options.name);

@@ -33,6 +33,8 @@ class Backing {
   virtual std::uint32_t limit(std::uint32_t allotted) const noexcept { return allotted; }
   // The units in flight that callers see of a gate whose word counts this many.
   virtual std::uint32_t in_flight(std::uint32_t counted) const noexcept { return counted; }
+  // The gate is full because the limit of its backing leaves it no more.
+  virtual bool at_its_share() const noexcept { return false; }
   // False: a full gate does not mean that the backing is full.
   virtual bool full_means_saturated() const noexcept { return true; }
 

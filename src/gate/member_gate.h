@@ -40,6 +40,10 @@ class MemberGate final : public Gate {
   std::uint32_t waiting() const noexcept { return turnstile_.waiting(); }
   std::uint32_t reserve(std::uint32_t guaranteed) const noexcept;
   bool at_ceiling() const noexcept { return turnstile_.limit() >= turnstile_.ceiling(); }
+  bool full_at_ceiling() const noexcept { return turnstile_.in_flight() >= turnstile_.ceiling(); }
+  static bool at_its_share(const Gate& gate) noexcept {
+    return gate.backing_ && gate.backing_->at_its_share();
+  }
 
   // The group does not hold its lock for the following functions.
   // Rejects waiters that can never fit after a change of the shares, and serves the line.

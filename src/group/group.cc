@@ -1,6 +1,8 @@
 #include "bulkhead/group.h"
 
 #include <algorithm>
+#include <atomic>
+#include <new>
 #include <utility>
 
 #include "base/text.h"
@@ -43,6 +45,7 @@ struct Group::Core {
   explicit Core(GroupOptions& o)
       : name((check_total(o.name, o.total), std::move(o.name))),
         clock(clock_of(o)),
+        given_total(o.total),
         ledger({.total = o.total, .lend = o.lend, .keep = o.keep, .clock = clock}) {}
   ~Core() {
     for (const auto& m : ledger.members()) m->gate.close();
@@ -55,19 +58,15 @@ struct Group::Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // The units of all members for this total, and of `one_more`, which will be added.
-  std::vector<group::Quota> quotas(std::uint32_t total, const MemberOptions* one_more = nullptr) const {
+  std::vector<Part> parts() const {
     std::vector<Part> parts;
     for (const auto& m : ledger.members())
       parts.push_back({m->name, m->gate.closed() ? Share{} : m->guaranteed_share, m->max_share});
-    if (one_more) parts.push_back({one_more->name, one_more->guaranteed, one_more->max});
-    return group::quotas(name, total, parts);
+    return parts;
   }
-  // The units of all members after these shares have changed or these members were added.
-  std::vector<group::Quota> quotas(std::uint32_t total, const std::vector<NewShare>& shares) const {
-    std::vector<Part> parts;
-    for (const auto& m : ledger.members())
-      parts.push_back({m->name, m->gate.closed() ? Share{} : m->guaranteed_share, m->max_share});
+  // The shares after these have changed or these members were added.
+  std::vector<Part> parts_with(const std::vector<NewShare>& shares) const {
+    std::vector<Part> parts = this->parts();
     for (const NewShare& share : shares) {
       const auto same = [&](const Part& part) { return part.name == share.member; };
       const auto part = std::find_if(parts.begin(), parts.end(), same);
@@ -76,13 +75,24 @@ struct Group::Core {
       else
         *part = {part->name, share.guaranteed, share.max};
     }
-    return group::quotas(name, total, parts);
+    return parts;
+  }
+  // Gives these parts, one for each member, their units of the total in force; `total` is the one they are given for.
+  // Throws if they do not fit that one, before anything has changed.
+  std::vector<group::Quota> quotas(std::uint32_t total, const std::vector<Part>& parts) const
+      BULKHEAD_REQUIRES(shape) {
+    std::vector<group::Quota> given = group::quotas(name, total, parts);
+    return adapted ? group::shrunk_quotas(ledger.total(), parts) : given;
+  }
+  std::uint32_t total_in_force(std::uint32_t given) const BULKHEAD_REQUIRES(shape) {
+    return adapted ? ledger.total() : given;
   }
   Member& existing(std::string_view member) const {
     Member* m = ledger.find(member);
     if (!m) reject(name, base::join({"it has no member \"", member, "\": add it first, or check the name"}));
     return *m;
   }
+  void adapt(std::uint32_t total);
   void insert(MemberOptions o, const group::Quota& quota, std::uint32_t allotted, Ledger::Change& change) {
     if (!o.gate.clock) o.gate.clock = &clock;
     ledger.add(std::make_unique<Member>(ledger, std::move(o), quota, allotted), change);
@@ -90,10 +100,14 @@ struct Group::Core {
 
   const std::string name;
   Clock& clock;
+  std::atomic<std::uint32_t> given_total;  // written under `shape`
   Ledger ledger;
   // Held while the total, the shares or the members change; never while waiting for permits or running user code. A
   // Ledger::Change, made before it is locked, tells admitted waiters after it is unlocked.
   detail::StdMutex shape;
+  // A limiter has moved the total in force since resize(). It fits the guarantees to it, so that they need to fit the given
+  // total only.
+  bool adapted BULKHEAD_GUARDED_BY(shape) = false;
 };
 
 // All shares are checked together before the first gate is made.
@@ -131,7 +145,32 @@ void Group::resize(std::uint32_t total) {
   Ledger::Change change(core_->ledger);
   const detail::MutexLock lock(core_->shape);
   change.prepare();
-  core_->ledger.reshape(total, core_->quotas(total), change);
+  const std::vector<group::Quota> quotas = group::quotas(core_->name, total, core_->parts());
+  core_->given_total = total;
+  core_->adapted = false;
+  core_->ledger.reshape(total, quotas, change);
+}
+
+bool Group::adapt(std::uint32_t total) noexcept {
+#if defined(__cpp_exceptions)
+  try {
+    core_->adapt(total);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+#else
+  core_->adapt(total);
+#endif
+  return true;
+}
+
+void Group::Core::adapt(std::uint32_t total) {
+  Ledger::Change change(ledger);
+  const detail::MutexLock lock(shape);
+  change.prepare();
+  const std::vector<group::Quota> quotas = group::shrunk_quotas(total, parts());
+  adapted = true;
+  ledger.reshape(total, quotas, change);
 }
 
 void Group::update(std::string_view member, Share guaranteed, Share max) {
@@ -153,10 +192,10 @@ void Group::update(std::string_view member, Share guaranteed, Share max) {
         m->max_share = max;
       }
     } undo{&m, old_guaranteed, old_max};
-    quotas = core_->quotas(core_->ledger.total());
+    quotas = core_->quotas(core_->given_total, core_->parts());
     undo.m = nullptr;
   }
-  core_->ledger.reshape(core_->ledger.total(), quotas, change);
+  core_->ledger.reshape(core_->total_in_force(core_->given_total), quotas, change);
 }
 
 void Group::update(std::uint32_t total, const std::vector<NewShare>& shares) {
@@ -165,22 +204,34 @@ void Group::update(std::uint32_t total, const std::vector<NewShare>& shares) {
   const detail::MutexLock lock(core_->shape);
   change.prepare();
   for (const NewShare& share : shares) core_->existing(share.member);
-  const std::vector<group::Quota> quotas = core_->quotas(total, shares);
+  const std::vector<group::Quota> quotas = core_->quotas(total, core_->parts_with(shares));
   for (const NewShare& share : shares) {
     Member& m = core_->existing(share.member);
     m.guaranteed_share = share.guaranteed;
     m.max_share = share.max;
   }
-  core_->ledger.reshape(total, quotas, change);
+  core_->given_total = total;
+  core_->ledger.reshape(core_->total_in_force(total), quotas, change);
 }
 
 void Group::check(std::uint32_t total, const std::vector<NewShare>& shares) const {
   check_total(core_->name, total);
   const detail::MutexLock lock(core_->shape);
-  (void)core_->quotas(total, shares);
+  (void)group::quotas(core_->name, total, core_->parts_with(shares));
 }
 
-std::uint32_t Group::total() const { return core_->ledger.total(); }
+std::uint32_t Group::total() const { return core_->given_total; }
+
+std::string Group::label() const { return base::join({"group \"", core_->name, "\""}); }
+Clock& Group::clock() const noexcept { return core_->clock; }
+std::uint32_t Group::limit() const noexcept { return core_->ledger.total(); }
+std::uint64_t Group::rejected() const noexcept { return core_->ledger.rejected(); }
+
+// A member that is full at its share of the total presses against the total, although others leave units free.
+std::uint32_t Group::in_flight(const Gate& gate) const noexcept {
+  const std::uint32_t all = core_->ledger.in_flight();
+  return detail::MemberGate::at_its_share(gate) ? std::max(all, limit()) : all;
+}
 
 Gate& Group::add(MemberOptions o) {
   check_member(core_->name, o);
@@ -189,12 +240,14 @@ Gate& Group::add(MemberOptions o) {
   change.prepare();
   if (core_->ledger.find(o.name))
     reject(core_->name, base::join({"it has a member \"", o.name, "\" already: remove that first"}));
-  std::vector<group::Quota> quotas = core_->quotas(core_->ledger.total(), &o);
+  std::vector<Part> parts = core_->parts();
+  parts.push_back({o.name, o.guaranteed, o.max});
+  const std::vector<group::Quota> quotas = core_->quotas(core_->given_total, parts);
   const group::Quota mine = quotas.back();
   const std::string name = o.name;
   core_->insert(std::move(o), mine, 0, change);
-  core_->ledger.reshape(core_->ledger.total(), quotas,
-                        change);  // all members: shares in per cent are rounded together
+  // All members: shares in per cent are rounded together.
+  core_->ledger.reshape(core_->total_in_force(core_->given_total), quotas, change);
   return core_->existing(name).gate;
 }
 
@@ -215,7 +268,8 @@ bool Group::remove(std::string_view name, TimePoint until) {
   else
     m->removing = false;
   change.prepare();
-  core_->ledger.reshape(core_->ledger.total(), core_->quotas(core_->ledger.total()), change);
+  core_->ledger.reshape(core_->total_in_force(core_->given_total),
+                        core_->quotas(core_->given_total, core_->parts()), change);
   return drained;
 }
 

@@ -32,6 +32,7 @@ enum class Kind : std::uint8_t {
   update,
   add,
   remove,
+  adapt,
   advance
 };
 
@@ -41,9 +42,9 @@ struct Command {
 };
 
 std::ostream& operator<<(std::ostream& out, const Command& c) {
-  constexpr std::array<std::string_view, 11> names{"try_acquire", "acquire", "release", "settle",
+  constexpr std::array<std::string_view, 12> names{"try_acquire", "acquire", "release", "settle",
                                                    "grow",        "stop",    "resize",  "update",
-                                                   "add",         "remove",  "advance"};
+                                                   "add",         "remove",  "adapt",   "advance"};
   return out << names[static_cast<std::size_t>(c.kind)] << "(member " << c.member << ", pick " << c.pick
              << ", cost " << c.cost << ")";
 }
@@ -52,6 +53,7 @@ struct Rules {
   Lend lend;
   std::uint32_t max_cost = 1;
   bool reshapes = true;
+  bool adapts = false;  // a limiter moves the total
 };
 
 rc::Gen<Command> command(const Rules& rules) {
@@ -66,6 +68,7 @@ rc::Gen<Command> command(const Rules& rules) {
                                                {rules.reshapes ? 1u : 0u, Kind::update},
                                                {rules.reshapes ? 1u : 0u, Kind::add},
                                                {rules.reshapes ? 1u : 0u, Kind::remove},
+                                               {rules.adapts ? 4u : 0u, Kind::adapt},
                                                {1, Kind::advance}});
   return rc::gen::construct<Command>(std::move(kinds), inRange(0u, 4u), inRange(0u, 1000u),
                                      inRange(1u, rules.max_cost + 1));
@@ -110,12 +113,18 @@ class World {
         break;
       case Kind::update:
         try_to([&] { group_->update(name(c.member), {.units = c.pick % 5}, {.units = 1 + c.pick / 5 % 9}); });
+        updated_ = true;
         break;
       case Kind::add:
         try_to([&] { group_->add(member(c.member, {.units = c.pick % 3}, {.units = 4}, 2)); });
+        updated_ = true;
         break;
       case Kind::remove:
         group_->remove(name(c.member), TimePoint::min());
+        break;
+      case Kind::adapt:
+        RC_ASSERT(group_->adapt(1 + c.pick % 12));
+        check_guarantees();
         break;
       case Kind::advance:
         clock_.advance(std::chrono::milliseconds(c.pick % 20));
@@ -238,6 +247,17 @@ class World {
     if (rules_.max_cost == 1 && !rules_.reshapes) check_nothing_idle(s);
   }
 
+  // They fit into every total, and each of them keeps a unit while there is one for each.
+  void check_guarantees() {
+    const GroupSnapshot s = group_->snapshot();
+    std::uint32_t sum = 0;
+    for (const auto& m : s.members) sum += m.guaranteed;
+    RC_ASSERT(sum <= s.total);
+    const auto* const half = s.find("a");
+    const bool claims = half && !half->closed && !updated_;
+    if (claims && s.total >= s.members.size()) RC_ASSERT(half->guaranteed >= 1u);
+  }
+
   // Nothing is kept for rejected calls after a while, so time passes first.
   void check_nothing_idle(const GroupSnapshot&) {
     clock_.advance(10ms);
@@ -258,6 +278,7 @@ class World {
   const Rules rules_;
   ManualClock clock_;
   std::uint32_t group_total_ = 8;
+  bool updated_ = false;
   std::vector<std::unique_ptr<Call>> calls_;
   std::unique_ptr<Group> group_;
 };
@@ -278,6 +299,13 @@ TEST(GroupProperty, LendRevocable) { check({.lend = Lend::revocable(1), .reshape
 TEST(GroupProperty, HeavyCalls) { check({.lend = Lend::headroom(1), .max_cost = 4, .reshapes = false}); }
 TEST(GroupProperty, AnotherShapeWithLendNone) { check({.lend = Lend::none()}); }
 TEST(GroupProperty, AnotherShapeWithHeadroom) { check({.lend = Lend::headroom(1), .max_cost = 3}); }
+TEST(GroupProperty, AMovingTotalWithLendNone) { check({.lend = Lend::none(), .adapts = true}); }
+TEST(GroupProperty, AMovingTotalWithHeadroom) {
+  check({.lend = Lend::headroom(1), .max_cost = 3, .adapts = true});
+}
+TEST(GroupProperty, AMovingTotalRevocable) {
+  check({.lend = Lend::revocable(), .max_cost = 2, .adapts = true});
+}
 TEST(GroupProperty, AnotherShapeRevocable) { check({.lend = Lend::revocable(), .max_cost = 2}); }
 
 }  // namespace

@@ -19,6 +19,13 @@ GateOptions gate_options(MemberOptions& o) {
   return std::move(o.gate);
 }
 
+// Because it was full.
+std::uint64_t rejected_by(const Member& m) {
+  const Snapshot s = m.gate.snapshot();
+  return s.rejected(Reason::concurrency_limit) + s.rejected(Reason::queue_limit) +
+         s.rejected(Reason::timeout) + s.rejected(Reason::evicted);
+}
+
 }  // namespace
 
 Member::Member(Ledger& owner, MemberOptions options, const Quota& quota, std::uint32_t allotment)
@@ -28,6 +35,7 @@ Member::Member(Ledger& owner, MemberOptions options, const Quota& quota, std::ui
       max_share(options.max),
       guaranteed(quota.guaranteed),
       max(quota.max),
+      max_follows(quota.max_follows),
       ceiling(quota.max),
       allotted(allotment),
       floor(owner.floor_of(quota.guaranteed)),
@@ -219,14 +227,15 @@ void Ledger::call_back_for(const UnitRequest& request) noexcept {
     if (missing > 0) call_back_most(missing, above, request.member);
     return;
   }
-  const std::int64_t owed = owed_in_all();
-  const std::int64_t missing = owed - free_ - debts();
+  const Owed owed = owed_in_all();
+  const std::int64_t missing = owed.units - free_ - debts();
   if (missing > 0) call_back_most(missing, 0, request.member);
   if (lend_.mode != Lend::Mode::revocable) return;
-  std::int64_t told = free_;
+  // A limiter lowers the total often and for a short time: no call is asked to stop for that.
+  std::int64_t told = std::max<std::int64_t>(free_, 0);
   for (const auto& m : members_) told += m->to_stop;
   for (auto& m : members_) {
-    const std::int64_t more = std::min<std::int64_t>(m->debt - m->to_stop, owed - told);
+    const std::int64_t more = std::min<std::int64_t>(m->debt - m->to_stop, owed.lacking - told);
     if (more <= 0) continue;
     m->to_stop += static_cast<std::uint32_t>(more);
     told += more;
@@ -264,13 +273,15 @@ Ledger::UnitRequest Ledger::best_request(const Member* but) noexcept {
 }
 
 // All units that members lack of their guarantees, for their whole lines, so that they are called back at once.
-std::int64_t Ledger::owed_in_all() noexcept {
-  std::int64_t sum = 0;
+Ledger::Owed Ledger::owed_in_all() noexcept {
+  Owed sum;
   for (auto& m : members_) {
     const UnitRequest request = request_of(*m);
     if (!request.member || !request.owed) continue;
     const std::uint32_t line = m->hungry ? m->gate.hunger().line : 0;
-    sum += std::min(std::max(request.units, line), m->guaranteed - m->allotted);
+    const std::uint32_t wanted = std::max(request.units, line);
+    sum.units += std::min(wanted, m->guaranteed - m->allotted);
+    sum.lacking += std::min(wanted, m->guaranteed - std::min(m->guaranteed, m->allotted + m->debt));
   }
   return sum;
 }
@@ -507,6 +518,7 @@ void Ledger::set_ceilings() noexcept {
     const std::int64_t most = std::int64_t{total_} - static_cast<std::int64_t>(fixed - part(*m));
     m->ceiling = std::min(m->max, static_cast<std::uint32_t>(std::max<std::int64_t>(most, m->guaranteed)));
     m->gate.set_ceiling(m->ceiling);
+    m->follows.store(m->max_follows || m->ceiling < m->max, std::memory_order_relaxed);  // see at_its_share()
   }
 }
 
@@ -519,6 +531,7 @@ void Ledger::reshape(std::uint32_t total, const std::vector<Quota>& quotas, Chan
       Member& m = *members_[i];
       m.guaranteed = m.closed ? 0 : quotas[i].guaranteed;
       m.max = quotas[i].max;
+      m.max_follows = quotas[i].max_follows;
       m.floor = floor_of(m.guaranteed);
       m.keep = std::min(m.keep, m.guaranteed);
     }
@@ -539,7 +552,10 @@ void Ledger::add(std::unique_ptr<Member> m, Change& change) {
   {
     const Lock lock(mutex_);
     const std::uint32_t allotted = m->allotted;
-    members_.push_back(std::move(m));
+    {
+      const detail::MutexLock sums(sums_);
+      members_.push_back(std::move(m));
+    }
     free_ -= allotted;
     set_ceilings();
   }
@@ -573,11 +589,32 @@ std::unique_ptr<Member> Ledger::take_out(Member& m) noexcept {
     m.gone = true;
     free_ += std::int64_t{m.allotted} + m.debt;
     const auto i = std::find_if(members_.begin(), members_.end(), [&](auto& p) { return p.get() == &m; });
-    out = std::move(*i);
-    members_.erase(i);
+    {
+      const detail::MutexLock sums(sums_);
+      rejected_before_ += rejected_by(m);
+      out = std::move(*i);
+      members_.erase(i);
+    }
     set_ceilings();
   }
   return out;
+}
+
+std::uint32_t Ledger::in_flight() const noexcept {
+  // Relaxed: a statistic, which orders no other memory.
+  if (!sums_.try_lock()) return last_in_flight_.load(std::memory_order_relaxed);
+  std::uint32_t sum = 0;
+  for (const auto& m : members_) sum += m->gate.in_flight();
+  last_in_flight_.store(sum, std::memory_order_relaxed);
+  sums_.unlock();
+  return sum;
+}
+
+std::uint64_t Ledger::rejected() const noexcept {
+  const detail::MutexLock sums(sums_);
+  std::uint64_t sum = rejected_before_;
+  for (const auto& m : members_) sum += rejected_by(*m);
+  return sum;
 }
 
 Member* Ledger::find(std::string_view name) const noexcept {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "bulkhead/detail/mutex.h"
+#include "bulkhead/detail/std_mutex.h"
 #include "bulkhead/group.h"
 #include "gate/member_gate.h"
 #include "group/leases.h"
@@ -40,6 +41,9 @@ struct Member final : detail::Backing {
   std::stop_token lease(std::uint32_t& id, std::uint32_t cost) noexcept override;
   void end_lease(std::uint32_t id) noexcept override;
   void change_lease(std::uint32_t id, std::uint32_t cost) noexcept override;
+  bool at_its_share() const noexcept override {
+    return gate.full_at_ceiling() && follows.load(std::memory_order_relaxed);  // relaxed: for statistics
+  }
 
   std::int64_t excess() const { return std::int64_t{allotted} - guaranteed; }
 
@@ -50,6 +54,7 @@ struct Member final : detail::Backing {
 
   // Guarded by Ledger::mutex_.
   std::uint32_t guaranteed, max;
+  bool max_follows = false;   // see Quota
   std::uint32_t ceiling;      // the most it can get: max, or what the floors of the others leave
   std::uint32_t allotted;     // the limit of its gate
   std::uint32_t floor = 0;    // the part of `allotted` that is never lent
@@ -59,6 +64,8 @@ struct Member final : detail::Backing {
   bool watched = false;
   bool closed = false;  // found closed: its guarantee is 0 now
   bool gone = false;    // taken out of the group
+
+  std::atomic<bool> follows{false};  // a higher total would raise the ceiling; also read without the mutex
 
   // For calls that were rejected although they were within the guarantee: allot this much until `keep_until`.
   std::uint32_t keep = 0;
@@ -108,6 +115,10 @@ class Ledger {
   Member* find(std::string_view name) const noexcept;
   std::uint32_t floor_of(std::uint32_t guaranteed) const;
   void fill(GroupSnapshot& s) const;
+  // The sum over all members. If another thread is adding it up, the sum of that one or of the last one: so no call waits
+  // for another one here.
+  std::uint32_t in_flight() const noexcept;
+  std::uint64_t rejected() const noexcept;  // by full members, so far; also by members that were removed
 
  private:
   using Lock = detail::MutexLock<detail::Mutex>;
@@ -155,7 +166,11 @@ class Ledger {
   void call_back(Member& from, std::uint32_t units) noexcept BULKHEAD_REQUIRES(mutex_);
   void call_back_most(std::int64_t units, std::int64_t above, const Member* but) noexcept
       BULKHEAD_REQUIRES(mutex_);
-  std::int64_t owed_in_all() noexcept BULKHEAD_REQUIRES(mutex_);
+  // `lacking`: without what a lowered total has taken from members that use it.
+  struct Owed {
+    std::int64_t units = 0, lacking = 0;
+  };
+  Owed owed_in_all() noexcept BULKHEAD_REQUIRES(mutex_);
   void claim(Member& m, std::uint32_t units) noexcept BULKHEAD_REQUIRES(mutex_);
   bool add_lease(Member& m, std::uint32_t& id, std::uint32_t cost, std::stop_token& token);
   void await_keeps() noexcept BULKHEAD_REQUIRES(mutex_);
@@ -176,7 +191,12 @@ class Ledger {
   std::uint32_t total_ BULKHEAD_GUARDED_BY(mutex_);
   std::int64_t free_ BULKHEAD_GUARDED_BY(mutex_);
   bool watching_ BULKHEAD_GUARDED_BY(mutex_) = false;
-  std::vector<std::unique_ptr<Member>> members_;  // written under both locks, read under either
+  std::vector<std::unique_ptr<Member>> members_;  // written under all three locks, read under each
+
+  // The third lock on the list of members, for in_flight() and rejected(); taken last.
+  mutable detail::StdMutex sums_;
+  mutable std::atomic<std::uint32_t> last_in_flight_{0};
+  std::uint64_t rejected_before_ BULKHEAD_GUARDED_BY(sums_) = 0;  // by removed members
 };
 
 // Collects the waiters that a change of the shape decides. Made before Group locks and destroyed after it unlocks: the

@@ -85,5 +85,50 @@ TEST(Shares, ErrorsNameTheGroupTheMemberAndTheFix) {
   EXPECT_EQ(error(10, {{"a", {}, {}}}), "group \"db\", member \"a\": max is 0 units: give at least one");
 }
 
+Units shrunk(std::uint32_t total, const std::vector<Part>& parts) {
+  Units units;
+  for (const Quota& q : shrunk_quotas(total, parts)) units.push_back(q.guaranteed);
+  return units;
+}
+
+TEST(Shares, GuaranteesThatFitAreNotShrunk) {
+  const std::vector<Part> parts{{"a", {.units = 30}, {.percent = 100}},
+                                {"b", {.percent = 25}, {.percent = 50}}};
+  EXPECT_EQ(shrunk(100, parts), (Units{30, 25}));
+  EXPECT_EQ(shrunk(40, parts), (Units{30, 10}));
+}
+
+TEST(Shares, GuaranteesAboveTheTotalShrinkInProportion) {
+  const std::vector<Part> parts{{"a", {.units = 60}, {.percent = 100}},
+                                {"b", {.units = 30}, {.percent = 100}},
+                                {"c", {}, {.percent = 50}}};
+  EXPECT_EQ(shrunk(30, parts), (Units{20, 10, 0}));
+  EXPECT_EQ(shrunk(10, parts), (Units{7, 3, 0}));
+  EXPECT_EQ(shrunk(1, parts), (Units{1, 0, 0}));
+  for (std::uint32_t total = 1; total < 200; ++total) {
+    const Units units = shrunk(total, parts);
+    EXPECT_EQ(units[0] + units[1], std::min(total, 90u));
+    if (total > 1) {
+      EXPECT_GE(units[1], 1u);
+    }
+    EXPECT_EQ(units[2], 0u);
+  }
+}
+
+TEST(Shares, EachGuaranteeKeepsAUnitWhileThereIsOneForEach) {
+  const std::vector<Part> parts{{"a", {.percent = 90}, {.percent = 100}},
+                                {"b", {.percent = 1}, {.percent = 100}},
+                                {"c", {.units = 1}, {.percent = 100}}};
+  EXPECT_EQ(shrunk(3, parts), (Units{1, 1, 1}));
+  EXPECT_EQ(shrunk(10, parts), (Units{8, 1, 1}));
+  EXPECT_EQ(shrunk(20, parts), (Units{18, 1, 1}));
+}
+
+TEST(Shares, AMaxInUnitsBoundsAGuaranteeThatFollowsTheTotal) {
+  const std::vector<Part> parts{{"a", {.percent = 50}, {.units = 10}}, {"b", {}, {.percent = 1}}};
+  EXPECT_EQ(shrunk(100, parts), (Units{10, 0}));
+  EXPECT_EQ(shrunk_quotas(3, parts)[1].max, 1u);
+}
+
 }  // namespace
 }  // namespace bulkhead::group

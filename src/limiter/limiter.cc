@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <string>
 
 #include "base/text.h"
@@ -23,12 +24,12 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t kMostLimit = 268'435'455;  // the maximum of a gate
 
 // The settings of every algorithm are checked, also of those that are not chosen.
-void check(std::string_view gate, const LimiterOptions& o) {
+void check(std::string_view what, const LimiterOptions& o) {
   const auto require = [&](bool good, std::string_view setting, const std::string& value,
                            std::string_view fix) {
     if (!good)
-      base::throw_invalid(base::join(
-          {"bulkhead \"", gate, "\": limiter.", setting, " = ", value, " is out of range: give ", fix}));
+      base::throw_invalid(
+          base::join({what, ": limiter.", setting, " = ", value, " is out of range: give ", fix}));
   };
   const auto whole = [](std::uint64_t n) { return std::to_string(n); };
   const auto real = [](double d) { return std::to_string(d); };
@@ -38,7 +39,7 @@ void check(std::string_view gate, const LimiterOptions& o) {
   require(o.floor >= 1 && o.floor <= kMostLimit, "floor", whole(o.floor), "1 to 268435455");
   require(o.ceiling >= o.floor && o.ceiling <= kMostLimit, "ceiling", whole(o.ceiling), "floor to 268435455");
   require(o.initial == 0 || (o.initial >= o.floor && o.initial <= o.ceiling), "initial", whole(o.initial),
-          "floor to ceiling, or 0 for the gate's limit");
+          "floor to ceiling, or 0 for the limit in force");
   require(o.target_latency >= nanoseconds(0), "target_latency", time(o.target_latency),
           "0 for none, or more");
   const KneeOptions& k = o.knee;
@@ -62,10 +63,31 @@ void check(std::string_view gate, const LimiterOptions& o) {
   require(g.long_window >= 1, "gradient2.long_window", whole(g.long_window), "1 or more");
 }
 
-std::uint32_t first_limit(const Gate& gate, const LimiterOptions& o) {
-  const std::uint32_t asked = o.initial ? o.initial : gate.snapshot().max_concurrent;
-  return std::clamp(asked, o.floor, o.ceiling);
+std::uint32_t first_limit(const Adaptable& target, const LimiterOptions& o) {
+  return std::clamp(o.initial ? o.initial : target.limit(), o.floor, o.ceiling);
 }
+
+// A gate of its own.
+class GateLimit final : public Adaptable {
+ public:
+  explicit GateLimit(Gate& gate) noexcept : gate_(gate) {}
+  std::string label() const override { return base::join({"bulkhead \"", gate_.name(), "\""}); }
+  Clock& clock() const noexcept override { return gate_.clock(); }
+  std::uint32_t limit() const noexcept override { return gate_.snapshot().max_concurrent; }
+  std::uint64_t rejected() const noexcept override {
+    const Snapshot s = gate_.snapshot();
+    return s.rejected(Reason::concurrency_limit) + s.rejected(Reason::queue_limit) +
+           s.rejected(Reason::timeout) + s.rejected(Reason::evicted);
+  }
+  std::uint32_t in_flight(const Gate& gate) const noexcept override { return gate.snapshot().in_flight; }
+  bool adapt(std::uint32_t limit) noexcept override {
+    gate_.resize(limit);
+    return true;
+  }
+
+ private:
+  Gate& gate_;
+};
 
 }  // namespace
 
@@ -89,24 +111,28 @@ std::unique_ptr<Algorithm> make_algorithm(const LimiterOptions& o, std::uint32_t
 }  // namespace limiter
 
 // Invariants
-//   L1 No function of the gate is called under the mutex.
-//   L2 At most one thread resizes the gate (applying); it continues until the gate has the newest limit. So no older limit
-//      overwrites a newer one, and a handler that runs inside may call the limiter.
+//   L1 No function of the gate or group that moves a limit is called under the mutex.
+//   L2 At most one thread moves the limit (applying); it continues until the gate has the newest limit. So no older limit
+//      overwrites a newer one, and a handler that runs inside may call the limiter. A group without memory keeps the older
+//      limit until the end of the next window.
 //   L3 epoch changes with every limit, and a window counts only calls of epoch >= oldest (for algorithms that compare
 //      limits: the epoch of the current limit).
 struct AdaptiveLimiter::State {
-  State(Gate& g, const LimiterOptions& o)
-      : gate(g),
+  State(std::optional<GateLimit> gate, Adaptable* group, const LimiterOptions& o)
+      : own(gate),
+        target(own ? *own : *group),
         options(o),
-        initial(first_limit(g, options)),
+        initial(first_limit(target, options)),
         limit(initial),
         algorithm(limiter::make_algorithm(options, initial)),
-        in_force(gate.snapshot().max_concurrent) {
+        in_force(target.limit()) {
     why.from = why.to = initial;
     change = why;
+    oldest = algorithm->same_limit_only() ? 1 : 0;
   }
 
-  Gate& gate;
+  std::optional<GateLimit> own;  // empty: the limit of a group
+  Adaptable& target;
   Sampler sampler;
   alignas(64) std::atomic<std::uint32_t> epoch{1};
   std::atomic<std::uint32_t> oldest{0};
@@ -146,11 +172,12 @@ struct AdaptiveLimiter::State {
     if (applying) return;
     applying = true;
     while (in_force != limit.load(std::memory_order_relaxed)) {  // relaxed: written under this mutex
-      in_force = limit.load(std::memory_order_relaxed);
-      const std::uint32_t to = in_force;
+      const std::uint32_t to = limit.load(std::memory_order_relaxed);
       lock.unlock();
-      gate.resize(to);
+      const bool done = target.adapt(to);
       lock.lock();
+      if (!done) break;
+      in_force = to;
     }
     applying = false;
   }
@@ -161,19 +188,12 @@ struct AdaptiveLimiter::State {
     next_look.store(0, std::memory_order_relaxed);  // relaxed: a hint; decisions are made under the mutex
   }
 
-  // The rejections of the full gate so far.
-  std::uint64_t rejections() const {
-    const Snapshot s = gate.snapshot();
-    return s.rejected(Reason::concurrency_limit) + s.rejected(Reason::queue_limit) +
-           s.rejected(Reason::timeout) + s.rejected(Reason::evicted);
-  }
-
   // Instances compare limits in the same slots of the wall clock. A clock other than the steady one, as in a simulation, is
   // used unchanged.
   void align(TimePoint now) BULKHEAD_REQUIRES(mutex) {
     using std::chrono::steady_clock;
     const auto distance = steady_clock::now() - now;
-    if (!aligned) real_time = &gate.clock() == &Clock::steady() && distance < 1s && distance > -1s;
+    if (!aligned) real_time = &target.clock() == &Clock::steady() && distance < 1s && distance > -1s;
     aligned = true;
     if (real_time)
       algorithm->align(std::chrono::system_clock::now().time_since_epoch() -
@@ -184,7 +204,7 @@ struct AdaptiveLimiter::State {
     align(now);
     begin = now;
     plan = algorithm->plan(now);
-    rejected = rejections();
+    rejected = target.rejected();
     look_again(now + plan.min_time);
   }
   void look_again(TimePoint at) {
@@ -192,7 +212,7 @@ struct AdaptiveLimiter::State {
     next_look.store(std::max<std::int64_t>(1, at.time_since_epoch().count()), std::memory_order_relaxed);
   }
 
-  // True: the limit has changed.
+  // True: the limit has changed, or the last change is not in force yet.
   bool look(TimePoint now) noexcept {
     const detail::MutexLock lock(mutex);
     if (next_look.load(std::memory_order_relaxed) == 0) {  // relaxed: written under this mutex
@@ -217,12 +237,12 @@ struct AdaptiveLimiter::State {
     }
     window.begin = begin;
     window.end = now;
-    window.rejected = rejections() - rejected + window.held_back;
+    window.rejected = target.rejected() - rejected + window.held_back;
     window.limit = limit.load(std::memory_order_relaxed);  // relaxed: written under this mutex
     conclude(window);
     sampler.take(window);
     begin_window(now);
-    return window.limit != limit.load(std::memory_order_relaxed);
+    return in_force != limit.load(std::memory_order_relaxed);  // relaxed: as above
   }
 
   void conclude(const Window& window) BULKHEAD_REQUIRES(mutex) {
@@ -244,18 +264,23 @@ struct AdaptiveLimiter::State {
   void set(LimitVerdict verdict) BULKHEAD_REQUIRES(mutex) {
     const std::uint32_t before = limit.load(std::memory_order_relaxed);  // relaxed: written under this mutex
     want(algorithm->settled());
-    why = {.verdict = verdict, .at = gate.clock().now(), .from = before, .to = algorithm->settled()};
+    why = {.verdict = verdict, .at = target.clock().now(), .from = before, .to = algorithm->settled()};
     if (why.from != why.to) change = why;
     start_over();
   }
 };
 
 AdaptiveLimiter::AdaptiveLimiter(Gate& gate, const LimiterOptions& options) {
-  check(gate.name(), options);
-  state_ = std::make_unique<State>(gate, options);
-  State& s = *state_;
-  s.oldest = s.algorithm->same_limit_only() ? 1 : 0;
-  s.apply();
+  const GateLimit limit(gate);
+  check(limit.label(), options);
+  state_ = std::make_unique<State>(limit, nullptr, options);
+  state_->apply();
+}
+
+AdaptiveLimiter::AdaptiveLimiter(Adaptable& group, const LimiterOptions& options) {
+  check(group.label(), options);
+  state_ = std::make_unique<State>(std::nullopt, &group, options);
+  state_->apply();
 }
 
 AdaptiveLimiter::~AdaptiveLimiter() = default;
@@ -263,6 +288,10 @@ AdaptiveLimiter::~AdaptiveLimiter() = default;
 LimiterCall AdaptiveLimiter::admitted(TimePoint now, std::uint32_t in_flight) const noexcept {
   // Relaxed: see State::want().
   return {.start = now, .epoch = state_->epoch.load(std::memory_order_relaxed), .in_flight = in_flight};
+}
+
+LimiterCall AdaptiveLimiter::admitted(TimePoint now, const Gate& gate) const noexcept {
+  return admitted(now, state_->target.in_flight(gate));
 }
 
 void AdaptiveLimiter::completed(const LimiterCall& call, TimePoint now, Outcome outcome) noexcept {
@@ -286,7 +315,7 @@ void AdaptiveLimiter::held_back() noexcept { state_->sampler.held_back(); }
 
 void AdaptiveLimiter::update(const LimiterOptions& options) {
   State& s = *state_;
-  check(s.gate.name(), options);
+  check(s.target.label(), options);
   {
     const detail::MutexLock lock(s.mutex);
     if (options == s.options) return;  // a reload repeats the settings of every bulkhead

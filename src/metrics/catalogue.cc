@@ -73,6 +73,11 @@ void of_group(Writer& out, const Page& page) {
   for (const GroupRow& row : page.groups) out.sample(row.labels, kEnd, number(std::invoke(get, *row.group)));
 }
 template <auto get>
+void of_adaptive_group(Writer& out, const Page& page) {
+  for (const GroupRow& row : page.groups)
+    if (row.group->adaptive) out.sample(row.labels, kEnd, number(std::invoke(get, *row.group->adaptive)));
+}
+template <auto get>
 void of_member(Writer& out, const Page& page) {
   for (const GroupRow& group : page.groups)
     for (const MemberRow& row : group.members)
@@ -501,6 +506,27 @@ constexpr Descriptor kCatalogue[] = {
     // Groups that share one total.
     {{"bulkhead_group_units", gauge, "group", "Units of cost that the members of the group share."},
      of_group<&GroupSnapshot::total>},
+    {{"bulkhead_group_configured_units", gauge, "group",
+      "The total as configured; an adaptive limit changes the one in force."},
+     of_group<&RegistrySnapshot::Group::configured>},
+    {{"bulkhead_group_adaptive_limit", gauge, "group",
+      "The total that adaptation has settled on; a probe may use another one for a short time."},
+     of_adaptive_group<&LimiterSnapshot::settled>},
+    {{"bulkhead_group_adaptive_floor", gauge, "group", "The lowest total that adaptation may choose."},
+     of_adaptive_group<&LimiterSnapshot::floor>},
+    {{"bulkhead_group_adaptive_ceiling", gauge, "group", "The highest total that adaptation may choose."},
+     of_adaptive_group<&LimiterSnapshot::ceiling>},
+    {{"bulkhead_group_adaptive_changes_total", counter, "group, verdict",
+      "Changes of the total that adaptation has settled on."},
+     [](Writer& out, const Page& page) {
+       for (const GroupRow& row : page.groups)
+         if (const auto& l = row.group->adaptive) {
+           out.sample(row.labels, R"(,verdict="raised"} )", l->raised);
+           out.sample(row.labels, R"(,verdict="lowered"} )", l->lowered);
+         }
+     }},
+    {{"bulkhead_group_adaptive_windows_total", counter, "group", "Windows that adaptation has evaluated."},
+     of_adaptive_group<&LimiterSnapshot::windows>},
     {{"bulkhead_group_in_flight", gauge, "group", "Units in flight, of all members."},
      of_group<&GroupSnapshot::in_flight>},
     {{"bulkhead_group_free_units", gauge, "group", "Units that are allotted to no member."},

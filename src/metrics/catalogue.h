@@ -22,7 +22,7 @@ struct MemberRow {
 };
 struct GroupRow {
   std::string labels;  // {group="db"
-  const GroupSnapshot* group;
+  const RegistrySnapshot::Group* group;
   std::vector<MemberRow> members;
 };
 struct TenantsRow {

@@ -283,6 +283,27 @@ TEST(Metrics, NoNamesMakeMoreSeriesThanAllowed) {
   EXPECT_EQ(page.at(R"(bulkhead_label_overflow_total{label="group"})"), "0");
 }
 
+TEST(Metrics, AnAdaptiveGroupShowsItsTotalAndItsBounds) {
+  RegistrySnapshot all;
+  auto& group = all.groups.emplace_back();
+  group.name = "db";
+  group.total = 34;
+  group.configured = 20;
+  Metrics metrics;
+  auto page = samples(render(metrics, all));
+  EXPECT_EQ(page.at(R"(bulkhead_group_configured_units{group="db"})"), "20");
+  EXPECT_FALSE(page.contains(R"(bulkhead_group_adaptive_limit{group="db"})"));
+  group.adaptive =
+      LimiterSnapshot{.limit = 34, .settled = 40, .floor = 4, .ceiling = 90, .windows = 7, .raised = 3};
+  page = samples(render(metrics, all));
+  EXPECT_EQ(page.at(R"(bulkhead_group_units{group="db"})"), "34");
+  EXPECT_EQ(page.at(R"(bulkhead_group_adaptive_limit{group="db"})"), "40");
+  EXPECT_EQ(page.at(R"(bulkhead_group_adaptive_floor{group="db"})"), "4");
+  EXPECT_EQ(page.at(R"(bulkhead_group_adaptive_ceiling{group="db"})"), "90");
+  EXPECT_EQ(page.at(R"(bulkhead_group_adaptive_windows_total{group="db"})"), "7");
+  EXPECT_EQ(page.at(R"(bulkhead_group_adaptive_changes_total{group="db",verdict="raised"})"), "3");
+}
+
 TEST(Metrics, AGroupOfManyMembersCannotFloodAPage) {
   RegistrySnapshot all;
   auto& group = all.groups.emplace_back();

@@ -15,6 +15,7 @@
 
 namespace bulkhead {
 
+using registry::AdaptiveGroup;
 using registry::check_name;
 using registry::invalid;
 using registry::missing;
@@ -132,6 +133,7 @@ BulkheadOptions Registry::Core::completed(BulkheadOptions o, const BulkheadOptio
   if (o.name.empty()) o.name = old.name;
   if (!o.clock) o.clock = old.clock;
   if (!o.gate) o.gate = old.gate;
+  if (!o.limiter) o.limiter = old.limiter;
   if (!o.sources) o.sources = old.sources;
   // Functions cannot be compared: options that came from Bulkhead::options() have the ones it was made with.
   const auto fixed = [&](bool given, bool there, std::string_view what) {
@@ -199,7 +201,7 @@ void Registry::attach_to_type(std::string_view type, BulkheadCode code) {
   core.type_code.insert_or_assign(std::string(type), std::move(code));
 }
 
-void Registry::Core::try_out(Registration r, const std::shared_ptr<Group>& in) const {
+void Registry::Core::try_out(Registration r, const std::shared_ptr<AdaptiveGroup>& in) const {
   r.options = completed(std::move(r.options), std::string_view());
   std::optional<shared::TrialSources> trial;
   if (r.options.sources) r.options.sources = &trial.emplace(*r.options.sources);
@@ -207,15 +209,17 @@ void Registry::Core::try_out(Registration r, const std::shared_ptr<Group>& in) c
 }
 
 std::shared_ptr<Bulkhead> Registry::Core::make(const Registration& r,
-                                               const std::shared_ptr<Group>& in) const {
+                                               const std::shared_ptr<AdaptiveGroup>& in) const {
   BulkheadOptions o = completed(r.options, std::string_view());
   give_code(o, o.name, r.type);
   if (!in) return std::make_shared<Bulkhead>(o);
   if (o.gate) invalid("bulkhead", o.name, "both gate and group are given: leave one out");
+  if (o.limiter)
+    invalid("bulkhead", o.name, "both limiter and group are given: leave limiter out, and adapt the group");
   // The gate lives as long as the bulkhead, and the group as long as the gate; the member goes with the last handle,
   // or at once if the bulkhead cannot be made. Made before the member is, because this allocates.
   struct Leave {
-    std::shared_ptr<Group> group;
+    std::shared_ptr<AdaptiveGroup> in;
     std::string name;
     bool added = false;
     ~Leave() {
@@ -223,13 +227,13 @@ std::shared_ptr<Bulkhead> Registry::Core::make(const Registration& r,
       for (int tries = 0; added && tries < 2; ++tries) {
 #if defined(__cpp_exceptions)
         try {
-          group->remove(name);
+          in->group.remove(name);
           added = false;
         } catch (...) {
           std::this_thread::yield();
         }
 #else
-        group->remove(name);
+        in->group.remove(name);
         added = false;
 #endif
       }
@@ -240,7 +244,8 @@ std::shared_ptr<Bulkhead> Registry::Core::make(const Registration& r,
   copy_line_options(member.gate, o);
   member.gate.clock = o.clock;
   member.gate.measure_occupancy |= o.histograms;
-  o.gate = &in->add(std::move(member));
+  o.gate = &in->group.add(std::move(member));
+  o.limiter = in->follows();
   leave->added = true;
   auto bulkhead = std::make_unique<Bulkhead>(o);
   return {bulkhead.release(), [leave = std::move(leave)](Bulkhead* b) mutable {
@@ -429,7 +434,7 @@ bool Registry::remove(std::string_view name, TimePoint until) {
 
 // ---- groups ----
 
-std::shared_ptr<Group> Registry::Core::group(std::string_view name) const {
+std::shared_ptr<AdaptiveGroup> Registry::Core::group(std::string_view name) const {
   std::vector<std::string> others;
   {
     const detail::MutexLock lock(mutex);
@@ -447,12 +452,12 @@ std::shared_ptr<Group> Registry::add_group(GroupOptions options) {
   if (!options.members.empty())
     invalid("group", name, "it has members already: leave them out, and add bulkheads with this group");
   if (!options.clock) options.clock = &core.clock;
-  auto made = std::make_shared<Group>(std::move(options));
+  auto made = std::make_shared<AdaptiveGroup>(std::move(options));
   {
     const detail::MutexLock lock(core.mutex);
     if (core.groups.emplace(name, made).second) {
       core.changed();
-      return made;
+      return registry::group_of(made);
     }
   }
   invalid("group", name, "the name is taken: remove that one first, or give another name");
@@ -461,13 +466,52 @@ std::shared_ptr<Group> Registry::add_group(GroupOptions options) {
 std::shared_ptr<Group> Registry::find_group(std::string_view name) const {
   const detail::MutexLock lock(core_->mutex);
   const auto found = core_->groups.find(name);
-  return found == core_->groups.end() ? nullptr : found->second;
+  return found == core_->groups.end() ? nullptr : registry::group_of(found->second);
 }
 
 void Registry::resize_group(std::string_view name, std::uint32_t total) {
   const detail::MutexLock settings(core_->settings);
-  core_->group(name)->resize(total);
+  const auto group = core_->group(name);
+  if (group->limiter) {
+    group->group.update(total, {});
+    core_->adapt(*group, group->adaptive);
+  } else {
+    group->group.resize(total);
+  }
   core_->changed();
+}
+
+void Registry::adapt_group(std::string_view name, const std::optional<LimiterOptions>& adaptive) {
+  const detail::MutexLock settings(core_->settings);
+  core_->adapt(*core_->group(name), adaptive);
+  core_->changed();
+}
+
+// As with a bulkhead (C4 in bulkhead_core.h), once there is a limiter only it moves the total: without `adaptive` it is fixed
+// at the one that was given.
+void Registry::Core::adapt(AdaptiveGroup& group, const std::optional<LimiterOptions>& adaptive) const {
+  const std::uint32_t total = group.group.total();
+  const LimiterOptions fixed{.floor = total, .ceiling = total, .initial = total};
+  if (!group.limiter) {
+    if (adaptive) group.limiter = std::make_unique<AdaptiveLimiter>(group.group, *adaptive);
+  } else {
+    group.limiter->update(adaptive.value_or(fixed));
+    group.limiter->hold(!adaptive);
+  }
+  group.adaptive = adaptive;
+  std::vector<std::shared_ptr<Bulkhead>> members;
+  walk(
+      Which::lasting,
+      [&](const Node& node) {
+        if (node.group == group.group.name()) members.push_back(node.bulkhead);
+      },
+      [] {});
+  for (const auto& member : members) {
+    BulkheadOptions o = member->options();
+    if (o.limiter == group.follows()) continue;
+    o.limiter = group.follows();
+    member->update(o);
+  }
 }
 
 // The group is updated without the table lock, because it may run handlers of waiting calls.
@@ -482,7 +526,7 @@ void Registry::update_share(std::string_view bulkhead, Share guaranteed, Share m
   }
   if (group.empty())
     invalid("bulkhead", bulkhead, "it is in no group and has no share: resize it, or add it to one");
-  core.group(group)->update(bulkhead, guaranteed, max);
+  core.group(group)->group.update(bulkhead, guaranteed, max);
   const detail::MutexLock lock(core.mutex);
   Node& node = *core.find(bulkhead);
   node.guaranteed = guaranteed;
@@ -492,7 +536,7 @@ void Registry::update_share(std::string_view bulkhead, Share guaranteed, Share m
 
 bool Registry::remove_group(std::string_view name) {
   Core& core = *core_;
-  std::shared_ptr<Group> out;  // its destructor waits
+  std::shared_ptr<AdaptiveGroup> out;  // its destructor waits
   const detail::MutexLock settings(core.settings);
   std::string member;
   core.walk(

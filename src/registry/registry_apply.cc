@@ -9,6 +9,7 @@
 
 namespace bulkhead {
 
+using registry::AdaptiveGroup;
 using registry::check_name;
 using registry::invalid;
 using registry::missing;
@@ -40,7 +41,7 @@ void Registry::Core::try_out(const RegistryChange& change) const {
   }
 
   // The groups as they will be.
-  std::map<std::string, std::shared_ptr<Group>, std::less<>> after;
+  std::map<std::string, std::shared_ptr<AdaptiveGroup>, std::less<>> after;
   {
     const detail::MutexLock lock(mutex);
     after = groups;
@@ -58,14 +59,20 @@ void Registry::Core::try_out(const RegistryChange& change) const {
     if (has(change.remove_groups, group) && !removed.contains(name))
       invalid("group", group, base::join({"bulkhead \"", name, "\" is a member: remove that too"}));
   std::map<std::string, std::uint32_t, std::less<>> totals;
-  for (const auto& [name, group] : after) totals[name] = group->total();
+  for (const auto& [name, group] : after) totals[name] = group->group.total();
   for (GroupOptions o : change.add_groups) {
     check_name("group", o.name);
     if (after.contains(o.name)) invalid("group", o.name, "the name is taken");
     if (!o.clock) o.clock = &clock;
     totals[o.name] = o.total;
     const std::string name = o.name;
-    after.emplace(name, std::make_shared<Group>(std::move(o)));
+    after.emplace(name, std::make_shared<AdaptiveGroup>(std::move(o)));
+  }
+  for (const auto& [name, adaptive] : change.adapt_groups) {
+    if (!after.contains(name)) missing("group", name, registry::keys(after));
+    if (!adaptive) continue;
+    Group tried(GroupOptions{.name = name, .clock = &clock});
+    [[maybe_unused]] const AdaptiveLimiter limiter(tried, *adaptive);
   }
   for (const auto& [name, total] : change.resize_groups) {
     if (!after.contains(name)) missing("group", name, registry::keys(after));
@@ -91,10 +98,10 @@ void Registry::Core::try_out(const RegistryChange& change) const {
       try_out(r, nullptr);
     } else {
       if (!after.contains(r.group)) missing("group", r.group, registry::keys(after));
-      if (after.find(r.group)->second->find(name))
+      if (after.find(r.group)->second->group.find(name))
         invalid("bulkhead", name,
                 "group \"" + r.group + "\" still has a removed member of that name that is in use");
-      try_out(r, std::make_shared<Group>(
+      try_out(r, std::make_shared<AdaptiveGroup>(
                      GroupOptions{.name = r.group, .total = totals.find(r.group)->second, .clock = &clock}));
     }
   }
@@ -108,8 +115,8 @@ void Registry::Core::try_out(const RegistryChange& change) const {
   for (const auto& [name, group] : after) {
     std::vector<Group::NewShare> shares = shares_of(change, name);
     for (const std::string& gone : change.remove)
-      if (group->find(gone)) shares.push_back({gone, {}, {.percent = 100}});
-    group->check(totals.find(name)->second, shares);
+      if (group->group.find(gone)) shares.push_back({gone, {}, {.percent = 100}});
+    group->group.check(totals.find(name)->second, shares);
   }
 
   for (const auto* tenants : {&change.add_tenants, &change.update_tenants})
@@ -207,6 +214,11 @@ void Registry::apply(const RegistryChange& change) {
     undo.add([this, name = o.name] { remove_group(name); });
     add_group(o);
   }
+  for (const auto& [name, adaptive] : change.adapt_groups) {
+    const auto group = core.group(name);
+    undo.add([&core, group, old = group->adaptive] { core.adapt(*group, old); });
+    core.adapt(*group, adaptive);
+  }
   // The shares as they are, of every group that is touched.
   std::set<std::string, std::less<>> reshaped;
   for (const auto* registrations : {&change.add, &change.update})
@@ -244,20 +256,29 @@ void Registry::apply(const RegistryChange& change) {
     update(r.options.name, r.options);
   }
   for (const std::string& name : reshaped) {
-    const auto group = core.group(name);
+    const auto adaptive = core.group(name);
+    const std::shared_ptr<Group> group = registry::group_of(adaptive);
     std::uint32_t total = group->total();
     std::vector<Group::NewShare> old;
     if (const auto shares = before.find(name); shares != before.end()) old = shares->second;
     for (const Registration& r :
          change.add)  // undone before they are taken back, which frees their guarantee
       if (r.group == name) old.push_back({r.options.name, {}, r.max});
-    undo.add([group, total, old = std::move(old)] { group->update(total, old); });
+    // A total that a limiter keeps follows the one that is given.
+    const auto settle = [&core, adaptive] {
+      if (adaptive->limiter) core.adapt(*adaptive, adaptive->adaptive);
+    };
+    undo.add([group, total, old = std::move(old), settle] {
+      group->update(total, old);
+      settle();
+    });
     for (const auto& [resized, wanted] : change.resize_groups)
       if (resized == name) total = wanted;
     std::vector<Group::NewShare> shares = shares_of(change, name);
     if (const auto gone = freed.find(name); gone != freed.end())
       shares.insert(shares.end(), gone->second.begin(), gone->second.end());
     group->update(total, shares);
+    settle();
   }
   for (const TenantOptions& o : change.add_tenants) {
     if (has(change.remove_tenants, o.name)) remove_tenants(o.name);

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "bulkhead/detail/std_mutex.h"
+#include "bulkhead/limiter.h"
 #include "bulkhead/registry.h"
 #include "registry/lock.h"
 #include "registry/name_table.h"
@@ -71,6 +72,21 @@ struct NodeCopy {
   Priority criticality{};
   std::shared_ptr<Bulkhead> bulkhead;
 };
+
+// A group with the limiter of its total, which is made with the first `adaptive` and lives as long as the group: calls of its
+// members may still report to it.
+struct AdaptiveGroup {
+  explicit AdaptiveGroup(GroupOptions options) : group(std::move(options)) {}
+  AdaptiveLimiter* follows() const noexcept { return adaptive ? limiter.get() : nullptr; }
+
+  Group group;
+  std::optional<LimiterOptions> adaptive;  // with `limiter` under Core::settings
+  std::unique_ptr<AdaptiveLimiter> limiter;
+};
+// The group, which keeps all of it.
+inline std::shared_ptr<Group> group_of(const std::shared_ptr<AdaptiveGroup>& all) {
+  return {all, &all->group};
+}
 
 // The pools that are attached. Under the mutex, also while one of them is looked at.
 struct Resources {
@@ -160,8 +176,10 @@ struct Registry::Core {
   }
   void changed() noexcept { revision.fetch_add(1, std::memory_order_relaxed); }
   std::shared_ptr<Bulkhead> get(std::string_view name) const;
-  std::shared_ptr<Group> group(std::string_view name) const;
-  std::shared_ptr<Bulkhead> make(const Registration& r, const std::shared_ptr<Group>& in) const;
+  std::shared_ptr<registry::AdaptiveGroup> group(std::string_view name) const;
+  void adapt(registry::AdaptiveGroup& group, const std::optional<LimiterOptions>& adaptive) const;
+  std::shared_ptr<Bulkhead> make(const Registration& r,
+                                 const std::shared_ptr<registry::AdaptiveGroup>& in) const;
   std::shared_ptr<Bulkhead> adopt(const std::shared_ptr<Bulkhead>& tenant, const Registration& r);
   void take_back(std::string_view name) noexcept;  // removes and closes, without waiting for its calls
   std::vector<std::pair<std::string, std::string>> members() const;  // of groups: name, group
@@ -172,7 +190,7 @@ struct Registry::Core {
   // Throws if a tenant that comes, or one that is there, cannot have them.
   void try_out(const TenantOptions& options, bool on_the_living = true) const;
   void try_out(const RegistryChange& change) const;
-  void try_out(Registration r, const std::shared_ptr<Group>& in) const;
+  void try_out(Registration r, const std::shared_ptr<registry::AdaptiveGroup>& in) const;
   // Calls fn(bulkhead, what it shall have) for those that live in the set of that name. Without the lock.
   void each_living(const TenantSet& wanted,
                    const std::function<void(Bulkhead&, const BulkheadOptions&)>& fn) const;
@@ -208,7 +226,8 @@ struct Registry::Core {
   mutable registry::Lock mutex;
   mutable registry::NameTable table;
   std::map<std::string, BulkheadOptions, std::less<>> types BULKHEAD_GUARDED_BY(mutex);
-  std::map<std::string, std::shared_ptr<Group>, std::less<>> groups BULKHEAD_GUARDED_BY(mutex);
+  std::map<std::string, std::shared_ptr<registry::AdaptiveGroup>, std::less<>> groups
+      BULKHEAD_GUARDED_BY(mutex);
   // K5 A snapshot walks in batches. The counts of retired tenants are read in its first batch. A node that is retired before
   //    the walk has reached it is added to `missed`, so that no tenant is missing or counted twice.
   mutable std::uint64_t walks BULKHEAD_GUARDED_BY(mutex) =

@@ -150,12 +150,15 @@ RegistrySnapshot Registry::Core::snapshot(const SnapshotOptions& options) const 
   s.bulkheads.reserve(listed.size());
   for (registry::NodeCopy& copy : listed) s.bulkheads.push_back(entry_of(std::move(copy)));
 
-  std::vector<std::shared_ptr<Group>> known;
+  std::vector<std::shared_ptr<registry::AdaptiveGroup>> known;
   {
     const detail::MutexLock lock(core.mutex);
     for (const auto& [name, group] : core.groups) known.push_back(group);
   }
-  for (const auto& group : known) s.groups.push_back(group->snapshot());
+  for (const auto& group : known) {
+    s.groups.push_back({group->group.snapshot(), group->group.total(), std::nullopt});
+    if (group->adaptive) s.groups.back().adaptive = group->limiter->snapshot();
+  }
   s.resources = core.resources->snapshot();
   return s;
 }

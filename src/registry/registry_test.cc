@@ -389,5 +389,67 @@ TEST(ReadersTest, TheWriterWaitsForThoseWhoCameBeforeAndNotForThoseWhoComeLater)
   reader.join();
 }
 
+TEST(Registry, OneLimiterMovesTheTotalOfAGroupUntilItIsTakenAway) {
+  ManualClock clock;
+  Registry registry({.clock = &clock});
+  registry.apply({.add_groups = {{.name = "pg", .total = 20}},
+                  .adapt_groups = {{"pg", LimiterOptions{.floor = 4, .ceiling = 50}}},
+                  .add = {{.options = {.name = "a"}, .group = "pg", .guaranteed = {.percent = 50}}}});
+  registry.add({.options = {.name = "b"}, .group = "pg"});
+  const auto group = [&] { return registry.snapshot().groups.at(0); };
+  const auto calls = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      std::vector<Call> all;
+      for (const char* name : {"a", "b"})
+        while (auto call = registry.get(name)->try_acquire()) all.push_back(*std::move(call));
+      clock.advance(10ms);
+      for (Call& call : all) call.finish(Outcome::success);
+    }
+  };
+  calls(1000);
+  ASSERT_TRUE(group().adaptive);
+  EXPECT_GT(group().adaptive->windows, 0u);
+  EXPECT_GT(group().total, 20u) << group().adaptive->why.text();  // nothing makes calls slower
+  EXPECT_EQ(group().configured, 20u);
+
+  registry.resize_group("pg", 30);
+  EXPECT_EQ(group().configured, 30u);
+  EXPECT_GT(group().total, 30u);
+  EXPECT_EQ(registry.find_group("pg")->total(), 30u);
+  EXPECT_THAT(error_of([&] { registry.adapt_group("pg", LimiterOptions{.floor = 9, .ceiling = 8}); }),
+              HasSubstr("group \"pg\": limiter.ceiling = 8"));
+  EXPECT_THAT(error_of([&] { registry.apply({.adapt_groups = {{"pq", LimiterOptions{}}}}); }),
+              HasSubstr("did you mean \"pg\""));
+  registry.adapt_group("pg", LimiterOptions{.floor = 4, .ceiling = 25});
+  EXPECT_LE(group().total, 25u);
+
+  registry.apply({.adapt_groups = {{"pg", std::nullopt}}});
+  EXPECT_FALSE(group().adaptive);
+  EXPECT_EQ(group().total, 30u);
+  EXPECT_EQ(registry.get("a")->options().limiter, nullptr);
+  registry.apply({.resize_groups = {{"pg", 12}}});
+  calls(1000);
+  EXPECT_EQ(group().total, 12u);
+  registry.adapt_group("pg", LimiterOptions{.ceiling = 50});
+  calls(1000);
+  EXPECT_GT(group().total, 12u);
+  EXPECT_TRUE(registry.remove("a"));
+  EXPECT_TRUE(registry.remove("b"));
+  EXPECT_TRUE(registry.remove_group("pg"));
+}
+
+TEST(Registry, AChangeThatCannotBeLeavesTheLimiterOfAGroup) {
+  Registry registry;
+  registry.apply({.add_groups = {{.name = "pg", .total = 20}},
+                  .adapt_groups = {{"pg", LimiterOptions{.ceiling = 50}}},
+                  .add = {{.options = {.name = "a"}, .group = "pg"}}});
+  EXPECT_FALSE(error_of([&] {
+                 registry.apply({.adapt_groups = {{"pg", std::nullopt}},
+                                 .update = {{.options = {.name = "a"}, .group = "other"}}});
+               }).empty());
+  EXPECT_TRUE(registry.snapshot().groups.at(0).adaptive);
+  EXPECT_NE(registry.get("a")->options().limiter, nullptr);
+}
+
 }  // namespace
 }  // namespace bulkhead

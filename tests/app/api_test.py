@@ -12,7 +12,7 @@ from servers import Case, Demo, Running, ask
 
 FILE = """version: 1
 groups:
-  shared: {total: 10}
+  shared: {total: 10, adaptive: {floor: 2, ceiling: 40}}
 bulkheads:
   checkout: {max_concurrent: 20, max_queue: 10, breaker: {}}
   plain: {max_concurrent: 20}

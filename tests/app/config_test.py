@@ -219,7 +219,7 @@ class Documents(unittest.TestCase):
 
 class Schema(unittest.TestCase):
     # The schema cannot say these: what must fit together, bounds of what has a unit, or what PyYAML has turned into something else.
-    BEYOND = """adaptive_in_group all_reserved anchor_and_alias burst_for_years byte_order_mark capital_true control_without_door dip_too_high
+    BEYOND = """adaptive_group_too_low adaptive_in_group all_reserved anchor_and_alias burst_for_years byte_order_mark capital_true control_without_door dip_too_high
         duplicate_bulkhead duplicate_quoted duplicate_setting duplicate_top endless_duration fairness_with_threads
         floor_above_ceiling flow_hand_above_queues guarantees_too_many hexadecimal holdback_order initial_outside listen_bad_port listen_everywhere listen_without_port
         max_below_guaranteed max_nothing merge_key min_threads_above name_no name_number name_octal no_failures_allowed octal off

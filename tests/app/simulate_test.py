@@ -98,10 +98,20 @@ class Predict(unittest.TestCase):
         self.assertGreater(retried["gave_up"], 100)
         self.assertLess(retried["total_ms"]["p99"], 330)
 
+    def test_a_group_adapts_its_total(self):
+        config = ("version: 1\ngroups: {db: {total: 10, adaptive: {floor: 4, ceiling: 300}}}\nbulkheads:\n"
+                  "  checkout: {group: db, guaranteed: 40%, max_queue: 50, max_wait: 1s}\n  reports: {group: db}\n")
+        load = ("version: 1\nduration: 3m\nmeasure: {from: 1m, to: 3m}\ndependencies: {pg: {slots: 50}}\nbulkheads:\n"
+                "  checkout: {rate: 250/s, service: 40ms, dependency: pg}\n  reports: {rate: 2000/s, service: 40ms, dependency: pg}\n")
+        answer = predicted(config, load)
+        self.assertGreater(answer["checkout"]["served_share"], 0.98, "it keeps its guarantee")
+        self.assertGreater(answer["reports"]["goodput_per_second"], 0.8 * (1250 - 250), "the total has found the capacity")
+        self.assertLess(answer["checkout"]["total_ms"]["p50"], 100)
+
     def test_arrivals_have_their_shape(self):
         def calls(arrivals, seconds=120):
             return predicted(ONE.replace("20", "10000"), f"version: 1\nduration: {seconds}s\nbulkheads:\n  db: {{{arrivals}, service: 45ms}}\n")["db"]["calls"]
-        self.assertAlmostEqual(calls("rate: 100, shape: constant"), 12000, delta=1)
+        self.assertAlmostEqual(calls("rate: 100/s, shape: constant"), 12000, delta=1)
         self.assertEqual(calls("bursts: {calls: 60, every: 100ms}", 60), 60 * 600)
         self.assertAlmostEqual(calls("clients: 50, think: 155ms"), 50 * 120 / 0.2, delta=700)
         # The mean of a straight line from 0 to 100 % and back.
@@ -157,10 +167,11 @@ class Input(unittest.TestCase):
             done = simulate(ONE, load)
             self.assertEqual((done.returncode, done.stdout), (3, ""), load)
             return done.stderr
-        self.assertRegex(told("version: 1\nduration: 1m\nbulkheads:\n  dp: {rate: 1, service: 1ms}\n"),
+        self.assertRegex(told("version: 1\nduration: 1m\nbulkheads:\n  dp: {rate: 1/s, service: 1ms}\n"),
                          r"load\.yaml:4:3: bulkheads\.dp: is not a bulkhead of the configuration\n.*\n.*\n  hint: did you mean db\?")
         self.assertRegex(told(LOAD.replace("rate: 300/s", "rat: 300/s")), r"(?s):4:8: bulkheads\.db\.rat: is not a setting.*did you mean rate\?")
-        self.assertIn("give 200, 200/s", told(LOAD.replace("300/s", "fast")))
+        self.assertIn("is not a rate\n", told(LOAD.replace("300/s", "fast")))
+        self.assertRegex(told(LOAD.replace("300/s", "300")), r'(?s)load\.yaml:4:14: bulkheads\.db\.rate: "300" has no unit\n.*hint: write 300/s, 300/m or 300/h')
         self.assertIn("says in two ways how calls arrive", told(LOAD.replace("rate: 300/s", "rate: 300/s, clients: 5")))
         self.assertIn("begins after the end of the run", told(LOAD + "measure: {from: 3m}\n"))
         self.assertIn("duration is missing", told(LOAD.replace("duration: 2m\n", "")))
@@ -237,7 +248,7 @@ class Scale(unittest.TestCase):
 
     def test_ten_thousand_members_of_a_fleet(self):
         config = 'version: 1\nbulkheads: {db: {max_concurrent: 20000, max_queue: 10, max_wait: 200ms, scope: fleet}}\nfleet: {store: "redis://localhost:1"}\n'
-        load = "version: 1\nbulkheads: {db: {rate: 5000, service: 100ms}}\n"
+        load = "version: 1\nbulkheads: {db: {rate: 5000/s, service: 100ms}}\n"
         answer = predicted(config, load, "--duration", "10s", "--replicas", "10000")
         self.assertGreater(answer[""]["cases"][0]["store_requests"], 9000, "each member renews its lease every second")
         self.assertLess(answer["db"]["in_flight"], 600)

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <thread>
 
+#include "bulkhead/bulkhead.h"
 #include "bulkhead/gate.h"
+#include "bulkhead/group.h"
 #include "bulkhead/limiter.h"
 #include "tests/stress/stress.h"
 
@@ -121,6 +123,71 @@ TEST(LimiterStress, HandlersThatRunInsideAResizeMayUseTheLimiter) {
   gate.drain();
   EXPECT_EQ(asked.load(), answered.load());
   EXPECT_EQ(gate.snapshot().max_concurrent, limiter.limit());
+}
+
+// One limiter for a group: members come and go, shares change, borrowers are called back. No unit is lost, and the total is
+// the one that the limiter says.
+TEST(LimiterStress, TheTotalOfAGroupIsWhatTheLimiterSaysWhateverHappensBesideIt) {
+  Group group{{.name = "stress",
+               .total = 8,
+               .lend = Lend::revocable(),
+               .members = {{.name = "a", .guaranteed = {.percent = 50}, .gate = {.max_queue = 64}},
+                           {.name = "b", .guaranteed = {.units = 2}, .gate = {.max_queue = 64}}}}};
+  AdaptiveLimiter limiter(group, {.floor = 1, .ceiling = 24, .knee = quick});
+  const auto end = end_of_test(1.5);
+  std::atomic<std::uint64_t> calls{0};
+  {
+    Bulkhead a{{.gate = &group.member("a"), .limiter = &limiter}};
+    Bulkhead b{{.gate = &group.member("b"), .limiter = &limiter}};
+    Threads threads;
+    for (std::uint32_t t = 0; t < 4; ++t)
+      threads.add([&, t] {
+        Dice dice(t);
+        while (steady_clock::now() < end) {
+          auto call = (t % 2 ? a : b).acquire({.cost = 1 + dice.below(2), .timeout = 10ms});
+          if (!call) continue;
+          (void)call->permit().stop_token();
+          linger(dice);
+          call->finish(dice.one_in(20) ? Outcome::failure : Outcome::success);
+          calls.fetch_add(1, std::memory_order_relaxed);
+        }
+      });
+    threads.add([&] {
+      Dice dice(77);
+      while (steady_clock::now() < end) {
+        switch (dice.below(5)) {
+          case 0:
+            limiter.update({.floor = 1, .ceiling = 2 + dice.below(24), .knee = quick});
+            break;
+          case 1:
+            group.update("b", {.units = dice.below(4)});
+            break;
+          case 2:
+            group.add({.name = "c", .guaranteed = {.units = 1}});
+            (void)group.member("c").try_acquire();
+            EXPECT_TRUE(group.remove("c"));
+            break;
+          case 3:
+            limiter.reset();
+            break;
+          default: {
+            const GroupSnapshot s = group.snapshot();
+            std::uint32_t guaranteed = 0;
+            for (const auto& m : s.members) guaranteed += m.guaranteed;
+            EXPECT_LE(guaranteed, s.total);
+          }
+        }
+        std::this_thread::yield();
+      }
+    });
+  }
+  EXPECT_GT(calls.load(), 0u);
+  const GroupSnapshot s = group.snapshot();
+  EXPECT_EQ(s.total, limiter.limit());
+  EXPECT_EQ(s.in_flight, 0u);
+  std::uint32_t sum = s.free;
+  for (const auto& m : s.members) sum += m.allotted + m.called_back;
+  EXPECT_EQ(sum, s.total);
 }
 
 }  // namespace
