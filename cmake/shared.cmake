@@ -40,7 +40,9 @@ else()
   target_include_directories(bulkhead_shareable PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(bulkhead_shareable PUBLIC Threads::Threads PRIVATE bulkhead_warnings)
   target_compile_definitions(bulkhead_shareable PRIVATE BULKHEAD_VERSION="${PROJECT_VERSION}")
-  set_target_properties(bulkhead_shareable PROPERTIES LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON)
+  # Hidden, so that calls inside it may be inlined.
+  set_target_properties(bulkhead_shareable PROPERTIES LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endif()
 
 # bulkhead_embed(target): gives a shared object of ours the library, which it does not offer to others.

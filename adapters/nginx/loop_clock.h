@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/alarm_heap.h"
+#include "base/counter_clock.h"
 #include "bulkhead/clock.h"
 #include "bulkhead/detail/std_mutex.h"
 
@@ -13,7 +14,9 @@ namespace bulkhead::nginx {
 class LoopClock final : public Clock, private DeadlineDriver {
  public:
   TimePoint now() const noexcept override { return Clock::steady().now(); }
-  TimePoint glance() const noexcept override { return Clock::steady().glance(); }
+  TimePoint glance() const noexcept override {
+    return TimePoint(std::chrono::nanoseconds(base::counter_now()));
+  }
   void wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, TimePoint until) noexcept override {
     Clock::steady().wait(word, value, until);
   }

@@ -13,7 +13,9 @@ std::string_view read_text(ngx_http_request_t* r, ngx_http_complex_value_t* valu
   return view(text);
 }
 
+// Most locations have none of these values: each is then its default without a look.
 Priority read_priority(ngx_http_request_t* r, const LocationConf& location) noexcept {
+  if (!location.priority) return Priority::normal;
   const std::string_view text = read_text(r, location.priority);
   if (text.empty()) return Priority::normal;
   for (const Priority priority : {Priority::critical, Priority::normal, Priority::best_effort})
@@ -23,7 +25,7 @@ Priority read_priority(ngx_http_request_t* r, const LocationConf& location) noex
 
 namespace {
 std::uint32_t read_number(ngx_http_request_t* r, ngx_http_complex_value_t* value) noexcept {
-  return http::as_cost(http::whole_number(read_text(r, value)).value_or(1));
+  return value ? http::as_cost(http::whole_number(read_text(r, value)).value_or(1)) : 1;
 }
 }  // namespace
 
@@ -35,11 +37,13 @@ std::uint32_t read_units(ngx_http_request_t* r, const LocationConf& location) no
 }
 
 std::uint64_t read_flow(ngx_http_request_t* r, const LocationConf& location) noexcept {
+  if (!location.flow) return 0;
   const std::string_view text = read_text(r, location.flow);
   return text.empty() ? 0 : flow_of(text);
 }
 
 TimePoint read_deadline(ngx_http_request_t* r, const LocationConf& location, const Clock& clock) noexcept {
+  if (!location.deadline) return no_deadline;
   const std::string_view text = read_text(r, location.deadline);
   if (text.empty()) return no_deadline;
   // nginx keeps the time of day at which a request began; 0 if the clock has been set back since.

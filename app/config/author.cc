@@ -112,9 +112,9 @@ std::string read_file(const std::string& path, bool& readable) {
 
 // The same settings, whatever the text.
 bool equal_files(const std::string& a, const std::string& b) {
-  const yaml::Loaded before = yaml::parse(a), after = yaml::parse(b);
-  if (!before.ok() || !after.ok()) return false;
-  const auto left = settings(before.config), right = settings(after.config);
+  const gateway::Loaded before = gateway::parse(a, ""), after = gateway::parse(b, "");
+  if (!before.file.ok() || !after.file.ok()) return false;
+  const auto left = settings_of(before), right = settings_of(after);
   return std::ranges::equal(left, right, [](const Setting& x, const Setting& y) {
     return x.path == y.path && x.value == y.value && x.given == y.given;
   });
@@ -177,7 +177,7 @@ bool replace_file(const std::string& path, std::string_view text) {
 int run_fmt(const std::string& path, bool write, bool check, bool as_json) {
   bool readable = false;
   const std::string text = read_file(path, readable);
-  const yaml::Loaded file = yaml::load(path);
+  const yaml::Loaded file = gateway::load(path).file;
   if (!file.ok()) {
     std::fputs(to_text(file.problems).c_str(), stderr);
     return file.readable ? cli::kInvalid : cli::kFailure;
@@ -227,16 +227,17 @@ std::string provenance(const Config& config, const Setting& setting, const std::
 
 // Settings at their default are left out unless `all` is asked for.
 int run_show(const std::string& path, bool with_provenance, bool all, bool as_json) {
-  const yaml::Loaded file = with_environment(yaml::load(path));
+  const gateway::Loaded loaded = with_environment(gateway::load(path));
+  const yaml::Loaded& file = loaded.file;
   if (!file.ok()) {
     std::fputs(to_text(file.problems).c_str(), stderr);
     return file.readable ? cli::kInvalid : cli::kFailure;
   }
-  const std::vector<Variable> given = environment();
+  const std::vector<Variable> given = loaded.gateway ? std::vector<Variable>() : environment();
   cli::JsonWriter json;
   json.open().field("file", path).list("settings");
   std::string text;
-  for (const Setting& setting : settings(file.config)) {
+  for (const Setting& setting : settings_of(loaded)) {
     const std::string from = provenance(file.config, setting, path, given);
     if (!all && from == "default") continue;
     if (as_json)

@@ -123,8 +123,7 @@ yaml::Loaded read(const std::string& path, bool standard_input) {
       standard_input ? gateway::parse(read_standard_input(), "stdin") : gateway::load(path);
   if (!standard_input && loaded.file.readable && gateway::is_nginx_conf(loaded.file.text))
     return gateway::check_nginx_conf(path);
-  // The workers of nginx read the file without the environment.
-  return loaded.gateway ? std::move(loaded.file) : with_environment(std::move(loaded.file));
+  return with_environment(std::move(loaded)).file;
 }
 
 // Warnings and errors go to standard error, the summary to standard output.

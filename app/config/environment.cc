@@ -67,6 +67,11 @@ yaml::Loaded with_environment(yaml::Loaded file) {
   return file;
 }
 
+gateway::Loaded with_environment(gateway::Loaded file) {
+  if (!file.gateway) file.file = with_environment(std::move(file.file));
+  return file;
+}
+
 std::function<int()> add_env(CLI::App& app) {
   struct Options {
     std::string file;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "adapters/yaml/yaml.h"
+#include "app/gateway/gateway.h"
 #include "bulkhead/environment.h"
 
 namespace bulkhead::config {
@@ -12,5 +13,7 @@ namespace bulkhead::config {
 std::vector<Variable> environment();  // of this process, BULKHEAD_* only
 
 yaml::Loaded with_environment(yaml::Loaded file);
+// Without it, if the file has a gateway: the workers of nginx read the file themselves.
+gateway::Loaded with_environment(gateway::Loaded file);
 
 }  // namespace bulkhead::config

@@ -82,6 +82,7 @@ struct Loaded {
 };
 Loaded load(const std::string& path);
 Loaded parse(const std::string& text, const std::string& path);  // what the file would say
+std::vector<Setting> settings_of(const Loaded& file);            // of all of it, if it is ok()
 
 const config::Section& settings();  // the table
 const config::Section& root();      // of a whole file: the library's, and `gateway`

@@ -173,7 +173,7 @@ class Checks {
   }
 
   void warn(std::string path, std::string message, std::string hint) {
-    const Position at = part_.config.where(path);
+    const Position at = config_.where(path);
     part_.warnings.push_back({.severity = ConfigProblem::Severity::warning,
                               .file = "",
                               .at = at,
@@ -183,7 +183,7 @@ class Checks {
   }
 
   void complain(std::string path, std::string message, std::string hint) {
-    const Position at = part_.config.where(path);
+    const Position at = config_.where(path);
     part_.problems.push_back({.file = "",
                               .at = at,
                               .path = std::move(path),
@@ -204,6 +204,7 @@ Loaded with_gateway(yaml::Loaded file, const std::string& path) {
   yaml::Loaded part = yaml::parse_part(loaded.file.text, path, "gateway", settings(), &gateway, found);
   if (!found) return loaded;
   make_absolute(gateway);
+  loaded.file.config.positions.merge(part.config.positions);
   if (part.ok() && loaded.file.ok()) Checks(loaded.file.config, gateway, part).run();
   for (ConfigProblem& problem : part.problems) {
     problem.file = path;

@@ -1,7 +1,9 @@
 #include "app/gateway/run.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,17 +71,26 @@ workers::Orders orders_of(const LiveConfig& live) {
 
 bool has_gateway(const std::string& file) { return load(file).gateway.has_value(); }
 
-// A directory for nginx's files that is gone when this is.
+// A directory for nginx's files that is gone when this is. One whose process was killed goes at the next start: it is locked
+// by those that use it, this process and nginx, which inherits the lock.
 class Runner::Directory {
  public:
   Directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "bulkhead-gateway-XXXXXX").string();
-    if (!::mkdtemp(name.data())) throw std::runtime_error("cannot make the directory " + name);
-    path_ = name;
+    const std::filesystem::path parent = std::filesystem::temp_directory_path();
+    remove_left_over(parent);
+    for (int tries = 0; tries < 10; ++tries) {
+      path_ = (parent / kPattern).string();
+      if (!::mkdtemp(path_.data())) break;
+      lock_ = lock(path_, 0);
+      if (lock_ >= 0 && ::access(path_.c_str(), F_OK) == 0) return;  // else another start has just removed it
+      if (lock_ >= 0) ::close(lock_);
+    }
+    throw std::runtime_error("cannot make the directory " + path_);
   }
   ~Directory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
+    ::close(lock_);
   }
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
@@ -90,7 +101,38 @@ class Runner::Directory {
   }
 
  private:
+  static constexpr std::string_view kPattern = "bulkhead-gateway-XXXXXX";
+
+  // -1: another process has it, or it is not this user's.
+  static int lock(const std::string& path, int flags) {
+    const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | flags);
+    struct stat its{};
+    if (directory >= 0 && ::fstat(directory, &its) == 0 && its.st_uid == ::geteuid() &&
+        ::flock(directory, LOCK_EX | LOCK_NB) == 0)
+      return directory;
+    if (directory >= 0) ::close(directory);
+    return -1;
+  }
+
+  static void remove_left_over(const std::filesystem::path& parent) {
+    const std::string_view prefix = kPattern.substr(0, kPattern.find('X'));
+    std::error_code error;
+    std::vector<std::string> left;
+    for (std::filesystem::directory_iterator one(parent, error), end; !error && one != end;
+         one.increment(error)) {
+      const std::string name = one->path().filename().string();
+      if (name.size() == kPattern.size() && name.starts_with(prefix)) left.push_back(one->path().string());
+    }
+    for (const std::string& path : left) {
+      const int directory = lock(path, O_CLOEXEC);
+      if (directory < 0) continue;
+      std::filesystem::remove_all(path, error);
+      ::close(directory);
+    }
+  }
+
   std::string path_;
+  int lock_ = -1;
 };
 
 Runner::Runner(RunnerOptions options)

@@ -131,6 +131,14 @@ std::string& name_of(Route& r) { return r.name; }
 
 const Section& settings() { return kGateway; }
 
+std::vector<Setting> settings_of(const Loaded& file) {
+  std::vector<Setting> all = bulkhead::settings(file.file.config);
+  if (!file.gateway) return all;
+  for (Setting& setting : config::settings_of(file.file.config, "gateway", kGateway, &*file.gateway))
+    all.push_back(std::move(setting));
+  return all;
+}
+
 const Section& root() {
   static const std::vector<SettingRow> rows = [] {
     std::vector<SettingRow> all(root_section().rows.begin(), root_section().rows.end());

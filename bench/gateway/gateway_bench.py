@@ -148,7 +148,7 @@ backend slow
             config = f"bulkhead_config {self.path}/{name}.yaml watch=off;"
             return lambda at: self.nginx(name, at, config, plain % (fast, slow), True, **to)
         return {
-            "nothing": lambda at: self.nginx("nothing", at, "", plain % ("", ""), **to),
+            "no cap": lambda at: self.nginx("shared", at, "", plain % ("", ""), **to),
             "nginx limit_conn 32": lambda at: self.nginx("limit32", at, limit, plain % ("", "limit_conn all 32;"), **to),
             "HAProxy, slow route 32": lambda at: self.haproxy("haproxy32", at, 32, self.shared, self.shared),
             "bulkhead, slow route 32": own(
@@ -353,9 +353,9 @@ def main():
         half = max(1, options.rounds // 2)
         print(f"\none service with 64 threads, medians of {half} alternating rounds of {options.seconds} s")
         proxies_of_one = bench.shared_proxies()
-        runs = {"nothing, quiet": []} | {name: [] for name in proxies_of_one}
+        runs = {"no cap, quiet": []} | {name: [] for name in proxies_of_one}
         for _ in range(half):
-            runs["nothing, quiet"].append(shared(bench, proxies_of_one["nothing"], options.seconds, False))
+            runs["no cap, quiet"].append(shared(bench, proxies_of_one["no cap"], options.seconds, False))
             for name, start in proxies_of_one.items():
                 runs[name].append(shared(bench, start, options.seconds, True))
         print("| | fast answered | p50 ms | p90 ms | p99 ms | slow answered/s |\n|---|---|---|---|---|---|")

@@ -63,32 +63,37 @@ Result<Call> CallPath::acquire(const AcquireOptions& options, bool may_wait) noe
   return call;
 }
 
+// One object for all answers, made where the caller has it: a call that is admitted is not moved.
 std::optional<Result<Call>> CallPath::begin_acquire(const AcquireOptions& options, Call& begun) noexcept {
   std::optional<Result<Call>> answer(std::in_place);
-  Call& call = **answer;
   RejectionSlot why;
-  const auto rejected = [&] { return std::optional<Result<Call>>(std::in_place, unexpect, *why); };
-  if (!admit(call, options, why)) return rejected();
-  if (call.free()) return answer;
-  if (is_faulty(call)) [[unlikely]] {  // the second step waits for the latency
-    pin(call);
-    begun = std::move(call);
-    return std::nullopt;
-  }
-  if (call.budgets_) [[unlikely]] {
-    const Place budgets = budgets_at_once(call, true, why);
-    if (budgets == Place::rejected) return rejected();
-    if (budgets == Place::wait) {
-      begun = std::move(call);
-      return std::nullopt;
+  const auto begin = [&](Call& call) {
+    if (!admit(call, options, why)) return Place::rejected;
+    if (call.free()) return Place::taken;
+    if (is_faulty(call)) [[unlikely]] {  // the second step waits for the latency
+      pin(call);
+      return Place::wait;
     }
+    if (call.budgets_) [[unlikely]] {
+      const Place budgets = budgets_at_once(call, true, why);
+      if (budgets != Place::taken) return budgets;
+    }
+    const Place place = place_at_once(call, options, true, why);
+    if (place == Place::wait && !shared_) pin(call);
+    return place;
+  };
+  switch (begin(**answer)) {
+    case Place::taken:
+      break;
+    case Place::rejected:
+      answer.emplace(unexpect, *why);
+      break;
+    case Place::wait:
+      begun = std::move(**answer);
+      answer.reset();
+      break;
   }
-  const Place place = place_at_once(call, options, true, why);
-  if (place == Place::taken) return answer;
-  if (place == Place::rejected) return rejected();
-  if (!shared_) pin(call);
-  begun = std::move(call);
-  return std::nullopt;
+  return answer;
 }
 
 // In shadow mode a call that a stage would reject skips the later stages, as a rejected call does, and then runs.

@@ -100,8 +100,13 @@ const TenantsConfig* Config::find_tenants(std::string_view name) const noexcept 
 }
 
 std::vector<Setting> settings(const Config& config) {
+  return settings_of(config, "", root_section(), &config);
+}
+
+std::vector<Setting> config::settings_of(const Config& file, const std::string& path, const Section& section,
+                                         const void* target) {
   std::vector<Setting> all;
-  list(all, config, "", root_section(), &config);
+  list(all, file, path, section, target);
   return all;
 }
 

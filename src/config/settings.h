@@ -108,4 +108,8 @@ struct PathRow {
 std::vector<PathRow> all_rows();
 std::vector<PathRow> all_rows(const Section& root);
 
+// The values of `target` under `path`, as settings() of config.h gives those of a file. `file` says which of them are given.
+std::vector<Setting> settings_of(const Config& file, const std::string& path, const Section& section,
+                                 const void* target);
+
 }  // namespace bulkhead::config

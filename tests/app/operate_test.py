@@ -466,6 +466,21 @@ class Author(Case):
         self.assertNotIn("bulkheads.reports.max_queue", of)
         self.assertIn("default", program.run("config", "show", path, "--provenance", "--all").stdout)
 
+    def test_config_show_has_the_gateway_whose_file_the_environment_does_not_change(self):
+        path = self.directory + "/b.yaml"
+        pathlib.Path(path).write_text(GATEWAY)
+        shown = program.run("config", "show", path, "--provenance", BULKHEAD_BULKHEADS__REPORTS__MAX_CONCURRENT="6").stdout
+        of = {line.split()[0]: line for line in shown.splitlines()}
+        self.assertRegex(of["bulkheads.reports.max_concurrent"], rf" 20 +{path}:2$")
+        self.assertRegex(of["gateway.listeners.http.address"], rf" \"127\.0\.0\.1:8080\" +{path}:4$")
+        self.assertRegex(of["gateway.upstreams.shop.servers"], rf" \[\"127\.0\.0\.1:9000\"\] +{path}:5$")
+        self.assertRegex(of["gateway.routes.reports.upstream"], rf" shop +{path}:6$")
+        self.assertNotIn("gateway.workers", of)
+        self.assertRegex(program.run("config", "show", path, "--provenance", "--all").stdout, r"gateway\.workers +1 +default")
+        pathlib.Path(path).write_text(GATEWAY.replace("upstream: shop", "upstream: none-such"))
+        self.assertEqual(program.run("config", "show", path).returncode, 3)
+        self.assertEqual(program.run("fmt", path).returncode, 3)
+
     def test_check_against_a_running_process_shows_what_would_change(self):
         running = Running(self.directory, text=FILE)
         path = self.directory + "/next.yaml"

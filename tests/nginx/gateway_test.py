@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 from harness import MODULE, Nginx, Upstream, free_port, wait_until
 
@@ -242,6 +243,40 @@ class GatewayTest(unittest.TestCase):
                 except OSError:
                     return False
             wait_until(answers, "an answer")
+
+    def test_AKilledGatewayLeavesNoNginxAndItsFilesOnlyUntilTheNextOne(self):
+        def runs(pid):
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    return f.read().rpartition(")")[2].split()[0] != "Z"
+            except OSError:
+                return False
+        with tempfile.TemporaryDirectory(prefix="bulkhead-temporary-") as temporary, Upstream() as up, \
+                unittest.mock.patch.dict(os.environ, TMPDIR=temporary):
+            os.chmod(temporary, 0o755)
+            strangers = ["bulkhead-gateway-mine", "bulkhead-gateway-notmine"]
+            for name in strangers:
+                os.mkdir(os.path.join(temporary, name))
+            with Gateway(up) as gw:
+                nginx = gw.nginx_pid()
+                workers = subprocess.run(["ps", "-o", "pid=", "--ppid", str(nginx)], capture_output=True, text=True).stdout.split()
+                one = gw.send("/hold")
+                up.wait_running(1)
+                with Gateway(up):  # beside it
+                    self.assertEqual(gw.get("/status/204").status, 204)
+                [left] = set(os.listdir(temporary)) - set(strangers)
+                gw.process.kill()
+                gw.process.wait()
+                wait_until(lambda: not any(map(runs, [nginx, *workers])), "nginx ends")
+                one.close()
+                up.release()
+            again = Gateway(up)
+            again.port = gw.port
+            again.rewrite()
+            with again:
+                self.assertEqual(again.get("/status/200").status, 200)
+                self.assertNotIn(left, os.listdir(temporary))
+            self.assertEqual(set(os.listdir(temporary)), set(strangers))
 
     def test_WorkersShareALimitOfTheHost(self):
         with tempfile.TemporaryDirectory(prefix="bulkhead-region-", dir="/dev/shm") as region, Upstream() as up:
@@ -620,7 +655,7 @@ http {
             gw.rewrite()
             gw.write("bulkhead.yaml", gw.read("bulkhead.yaml").replace("bulkheads:\n", "fleet: {store: 'redis://127.0.0.1:1'}\n"
                                                                        "bulkheads:\n  far: {max_concurrent: 4, scope: fleet}\n"))
-            self.assertRegex(show().stderr, r"bulkhead\.yaml:\d+:\d+: bulkheads\.far\.scope: nginx cannot use a limit of a fleet")
+            self.assertRegex(show().stderr, r"bulkhead\.yaml:4:\d+: bulkheads\.far\.scope: nginx cannot use a limit of a fleet")
             gw.directory.cleanup()
 
 
