@@ -8,6 +8,7 @@
 #include "app/demo/fleet_demo.h"
 #include "app/demo/gateway_demo.h"
 #include "app/demo/serve.h"
+#include "app/fleet/fleet.h"
 #include "app/gateway/run.h"
 #include "app/host/host.h"
 #include "app/run/run.h"
@@ -132,6 +133,7 @@ int main(int argc, char** argv) {
   const auto show_config = config::add_config(app);
   const auto simulate = simulate::add_simulate(app, BULKHEAD_VERSION);
   const auto host = host::add_host(app);
+  const auto show_fleet = fleet::add_fleet(app);
   const auto show_gateway = gateway::add_gateway(app);
   const client::Commands commands(app, BULKHEAD_VERSION);
 
@@ -166,6 +168,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("fmt")) return format();
     if (app.got_subcommand("config")) return show_config();
     if (app.got_subcommand("host")) return host();
+    if (app.got_subcommand("fleet")) return show_fleet();
     if (app.got_subcommand("simulate")) return simulate();
     if (const int code = commands.run(); code >= 0) return code;
     cli::say(app.help() + "Try: bulkhead demo\n");

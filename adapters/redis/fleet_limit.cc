@@ -291,7 +291,7 @@ std::string FleetLimit::on_reply(std::uint64_t seq, const shared::StoreReply* re
   return news;
 }
 
-// For people, so not while calls wait for the same connection more often than once per lease.
+// describe() sets list_wanted_ at most once per lease, however often people and programs look.
 std::optional<shared::StoreRequest> FleetLimit::list_request() {
   const detail::MutexLock lock(mutex_);
   if (!std::exchange(list_wanted_, false) || (host_ && !leads_)) return std::nullopt;

@@ -12,6 +12,7 @@ namespace bulkhead::redis {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(5);
+constexpr std::int64_t kLongest = std::int64_t{365} * 86'400'000;  // ms that a lapsed member is listed
 
 // Without the number at its end, which makes it unique.
 std::string for_people(const std::string& member) {
@@ -53,9 +54,9 @@ bool read_list(const shared::StoreReply& reply, std::int64_t ttl, std::string_vi
     out.members.push_back({.name = for_people(m.name),
                            .held = m.held,
                            .needed = m.needed,
-                           .lease_age = std::chrono::milliseconds(std::max<std::int64_t>(0, ttl - m.left)),
+                           .lease_age = std::chrono::milliseconds(ttl - std::clamp(m.left, -kLongest, ttl)),
                            .lapsed = m.left <= 0,
-                           .own = m.name == own});
+                           .own = !own.empty() && m.name == own});
   return true;
 }
 

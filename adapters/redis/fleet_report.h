@@ -1,7 +1,7 @@
 // fleet_report.h - who shares the limits of a fleet, for people: read from the store, by a process that need not be a member.
 //
 // A look changes no limit. A list of at most 100 members is the one that the store keeps for all who ask, and may be as old as a
-// heartbeat, or a millisecond per member; a longer one is made anew, and costs the store some milliseconds per 1000 members.
+// heartbeat, or a millisecond per member; a longer one is made anew, and costs the store as much as a sync.
 #pragma once
 
 #include <chrono>

@@ -159,22 +159,30 @@ end
 
 -- list_of() of src/shared/member_list.cc
 local function list_of(most)
-  local raw, all = redis.call('HGETALL', m), {}
+  local raw, first, last = redis.call('HGETALL', m), {}, nil
   local leased, lapsed, held, needed, lapsed_held = 0, 0, 0, 0, 0
+  local function goes_before(a, b) return a.size > b.size or (a.size == b.size and a.name < b.name) end
+  local function cut() -- so that few of many members are sorted
+    table.sort(first, goes_before)
+    for i = #first, most + 1, -1 do first[i] = nil end
+    last = first[most]
+  end
   for i = 1, #raw, 2 do
     local e = unpack_member(raw[i + 1])
     e.name, e.size = raw[i], math.max(e.granted, e.need)
-    all[#all + 1] = e
+    if not last or goes_before(e, last) then
+      first[#first + 1] = e
+      if #first >= 2 * most then cut() end
+    end
     if e.expires > now then
       leased, held, needed = leased + 1, held + e.granted, needed + e.need
     else
       lapsed, lapsed_held = lapsed + 1, lapsed_held + e.granted
     end
   end
-  table.sort(all, function(a, b) return a.size > b.size or (a.size == b.size and a.name < b.name) end)
+  cut()
   local lines = {string.format('%.0f %.0f %.0f %.0f %.0f\n', leased, lapsed, held, needed, lapsed_held)}
-  for i = 1, math.min(#all, most) do
-    local e = all[i]
+  for i, e in ipairs(first) do
     lines[i + 1] = string.format('%.0f %.0f %.0f %s\n', e.granted, e.need, e.expires - now, e.name)
   end
   return table.concat(lines)

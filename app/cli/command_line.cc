@@ -126,7 +126,7 @@ class HelpFormat final : public CLI::Formatter {
 // The groups of the help, in the order in which people need them.
 std::string group_of(std::string_view command) {
   constexpr std::string_view kTry[] = {"demo"};
-  constexpr std::string_view kRun[] = {"run", "gateway", "host"};
+  constexpr std::string_view kRun[] = {"run", "gateway", "host", "fleet"};
   constexpr std::string_view kOperate[] = {"status", "top",   "events", "set",  "reset", "breaker",
                                            "drain",  "fault", "switch", "diff", "reload"};
   constexpr std::string_view kWrite[] = {"check", "explain", "size", "simulate",

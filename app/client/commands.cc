@@ -285,6 +285,38 @@ Reply end_overrides(const Admin& admin, const std::string& bulkhead, const std::
                     json::serialize(json::object{{"operations", std::move(operations)}}), ""});
 }
 
+namespace {
+
+constexpr std::size_t kMembers = 20;  // `bulkhead fleet` shows more
+
+std::string member_lines(const json::object& one, const json::object& fleet) {
+  const json::value* const list = fleet.if_contains("list");
+  const json::value* const members = one.if_contains("fleet_members");
+  if (!list || !members) return "";
+  const auto number = [&](const json::value& of, std::string_view name) {
+    return of.at(name).to_number<std::uint64_t>();
+  };
+  const auto leased = number(*list, "leased"), lapsed = number(*list, "lapsed");
+  std::string text = fmt::format(
+      "   all members, {:.1f} s ago: {} leased; {} units held, {} needed{}\n",
+      list->at("age").to_number<double>(), leased, number(*list, "held"), number(*list, "needed"),
+      lapsed == 0 ? "" : fmt::format("; {} lapsed with {} units", lapsed, number(*list, "lapsed_held")));
+  std::size_t shown = 0;
+  for (const json::value& m : members->as_array()) {
+    if (shown == kMembers) break;
+    const std::string name(m.at("name").as_string());
+    text += fmt::format("   {:>3}. {}{}: {}, holds {}, needs {}; renewed {:.1f} s before\n", ++shown,
+                        name.empty() ? "?" : cli::printable(name), m.at("own").as_bool() ? " (this one)" : "",
+                        std::string_view(m.at("state").as_string()), number(m, "held"), number(m, "needed"),
+                        m.at("lease_age").to_number<double>());
+  }
+  if (leased + lapsed > shown)
+    text += fmt::format("   and {} more: bulkhead fleet FILE\n", leased + lapsed - shown);
+  return text;
+}
+
+}  // namespace
+
 std::string detail_lines(const cli::Style& style, const json::value& one, std::size_t columns) {
   json::array only;
   only.push_back(one);
@@ -315,6 +347,7 @@ std::string detail_lines(const cli::Style& style, const json::value& one, std::s
             : fmt::format("lease renewed {:.1f} s ago", f->at("lease_age").to_number<double>()),
         loss >= 0.001 ? fmt::format("; {:.1f} % of calls find no unit here", 100 * loss) : "",
         problem.empty() ? "" : "; " + problem);
+    text += member_lines(one.as_object(), f->as_object());
   }
   for (const json::value& h : one.at("holders").as_array())
     text += fmt::format("   in flight for {:>6}: {} {}\n", cli::span(h.at("age").to_number<double>()),

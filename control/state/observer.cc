@@ -109,6 +109,20 @@ json::object pool_json(const RegistrySnapshot& all, const RegistrySnapshot::Reso
   return o;
 }
 
+json::array members_json(const FleetSnapshot& now) {
+  json::array members;
+  for (const FleetMember& m : now.list->members)
+    members.push_back(json::object{{"name", m.name},
+                                   {"state", m.lapsed                            ? "lapsed"
+                                             : now.state == FleetState::learning ? "learning"
+                                                                                 : "leased"},
+                                   {"held", m.held},
+                                   {"needed", m.needed},
+                                   {"lease_age", seconds(static_cast<std::uint64_t>(m.lease_age.count()))},
+                                   {"own", m.own}});
+  return members;
+}
+
 std::uint16_t narrow(std::uint64_t n) noexcept {
   return static_cast<std::uint16_t>(std::min<std::uint64_t>(n, 0xffff));
 }
@@ -449,6 +463,10 @@ json::object Observer::entry_json(const RegistrySnapshot& all, const RegistrySna
                               {"limit_version", f.limit_version},
                               {"requests", f.requests},
                               {"problem", f.problem}};
+    if (f.list)
+      o["fleet"].as_object()["list"] = json::object{
+          {"age", rounded(f.list_age)}, {"leased", f.list->leased}, {"lapsed", f.list->lapsed},
+          {"held", f.list->held},       {"needed", f.list->needed}, {"lapsed_held", f.list->lapsed_held}};
   }
   o["overrides"] = operations_.of(entry.name);
   return o;
@@ -567,6 +585,7 @@ json::object Observer::bulkhead(std::string_view name) const {
                        {"cost", h.cost},
                        {"where", std::string(h.where.file_name()) + ':' + std::to_string(h.where.line())}});
   o["holders"] = std::move(holders);
+  if (entry->now.fleet && entry->now.fleet->list) o["fleet_members"] = members_json(*entry->now.fleet);
   return o;
 }
 

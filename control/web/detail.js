@@ -2,7 +2,7 @@
 import { $, badge, colour, grid, h, put, segments } from './dom.js';
 import { count, duration, latency, percent, rate, words } from './format.js';
 import { curl, get, pathOf, quote } from './api.js';
-import { describeFleet, describeOverride, FORCED } from './effects.js';
+import { describeFleet, describeList, describeOverride, FORCED } from './effects.js';
 import { chart, stepped } from './charts.js';
 import { PERCENTILES } from './history.js';
 import { eventItem, TONE } from './panels.js';
@@ -37,9 +37,9 @@ const percentiles = (which) => PERCENTILES.map((p, k) => line(p, ['fg-3', 'accen
 
 // historyOf(step), fetchHistory(step, name), onAction(action, name), onClose(), writable()
 export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, writable) {
-  let name = null, pinned, range = '1h', signature, tracked, loadedAt, charts = [], shape, table;
+  let name = null, pinned, range = '1h', signature, tracked, shared, loadedAt, charts = [], shape, table;
   const tags = h('div.row'), actions = h('div.row'), ranges = h('div.segments', { role: 'group', 'aria-label': 'Time of the charts' }), numbers = h('dl.facts'),
-    host = h('div'), settings = h('table'), usual = h('details'), holders = h('section'), events = h('ul.log', { tabindex: 0, 'aria-label': 'Events of this bulkhead' });
+    host = h('div'), settings = h('table'), usual = h('details'), holders = h('section'), members = h('section'), events = h('ul.log', { tabindex: 0, 'aria-label': 'Events of this bulkhead' });
 
   function open(next, time, wanted = range) {
     const again = name === next;
@@ -54,7 +54,7 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
     root.replaceChildren(
       h('div.drawer-head', h('div.drawer-title', h('h2', { id: 'detail-title', tabindex: -1 }, name),
         h('button.quiet', { 'aria-label': 'Close the detail', onclick: close }, '✕')), tags, h('div.row', actions, ranges)),
-      numbers, holders, host, section('Settings in force', settings, usual), section('Events', events),
+      numbers, holders, members, host, section('Settings in force', settings, usual), section('Events', events),
       section('From a shell', h('pre', { tabindex: 0, 'aria-label': 'Commands' }, `${command}\nbulkhead status ${quote(name)}`),
         h('div.row', copier('Copy as curl', command), copier('Copy PromQL', `bulkhead_in_flight${label} / bulkhead_max_concurrent${label}`), done)));
     root.hidden = false;
@@ -92,6 +92,11 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
     holders.hidden = !doc?.holders.length;
     put(holders, h('h3', 'Longest calls in flight'), h('ul.log', (doc?.holders ?? []).slice(0, 10).map((x) =>
       h('li', h('span', latency(x.age)), h('span', x.label || words(x.priority)), h('span.text.mono', x.where)))));
+    const { fleet_members: all, fleet } = doc ?? {};
+    shared = !!all;
+    members.hidden = !all;
+    put(members, all && [h('h3', 'Members of the fleet'), h('p.muted', describeList(fleet.list, all.length)), h('table', grid('Members of the fleet', ['Member', 'State', 'Holds', 'Needs', 'Lease'],
+      all.map((m) => [m.own ? `${m.name} (this one)` : m.name || '?', m.state, count(m.held), count(m.needed), `${latency(m.lease_age)} old`])))]);
   }
 
   function update(view, log) {
@@ -113,7 +118,7 @@ export function makeDetail(root, historyOf, fetchHistory, onAction, onClose, wri
     const mine = log.filter((e) => e.bulkhead === name).slice(0, 50), now = JSON.stringify([b.overrides, b.configured_max_concurrent, b.max_queue]);
     put(events, mine.length ? mine.map(eventItem) : h('li.muted', 'Nothing yet.'));
     // Holders come and go, also while no setting changes.
-    if (signature !== now || (tracked && view.time - loadedAt > 2)) {
+    if (signature !== now || ((tracked || shared) && view.time - loadedAt > 2)) {
       loadedAt = view.time;
       loadSettings();
     }

@@ -47,4 +47,8 @@ export const describeDrain = (b, o, now) => `draining, ${plural(b.in_flight, 'ca
 export const describeFleet = (f) => [`fleet ${f.state}${f.degraded_for ? ` ${duration(f.degraded_for)}, ${words(f.when_cut_off)}` : ''}`, f.mode, plural(f.members, 'member'),
   `holds ${f.held}, needs ${f.needed}`, f.state === 'joining' ? 'no lease yet' : `lease ${duration(f.lease_age)} old`, f.pooling_loss >= 0.001 && `${percent(f.pooling_loss)} of calls find no unit here`, f.problem].filter(Boolean).join(' · ');
 
+// All members of a fleet, of which a page shows some.
+export const describeList = (l, shown) => [plural(l.leased, 'member'), `${count(l.held)} units held, ${count(l.needed)} needed`, l.lapsed > 0 && `${count(l.lapsed)} lapsed with ${count(l.lapsed_held)} units`,
+  shown < l.leased + l.lapsed && `the first ${count(shown)} of ${count(l.leased + l.lapsed)}`, `${duration(l.age)} ago`].filter(Boolean).join(' · ');
+
 export const describeOverride = (o, now) => `${words(o.field)} ${o.from ?? '–'} → ${o.to ?? '–'}, ${o.by || 'unknown'}, ${left(o, now)}`;

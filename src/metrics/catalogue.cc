@@ -250,6 +250,16 @@ void write_overflow(Writer& out, const Page& page) {
     out.sample(base::join({"{label=\"", kOverflowLabels[i], "\""}), kEnd, page.overflow[i]);
 }
 
+// Of the list of a fleet's members: those with a lease, and those that have lapsed.
+template <auto Leased, auto Lapsed>
+void by_lease(Writer& out, const Page& page) {
+  for (const BulkheadRow& row : page.rows)
+    if (row.now->fleet && row.now->fleet->list) {
+      out.sample(row.labels, R"(,state="leased"} )", std::uint64_t{(*row.now->fleet->list).*Leased});
+      out.sample(row.labels, R"(,state="lapsed"} )", std::uint64_t{(*row.now->fleet->list).*Lapsed});
+    }
+}
+
 using B = const BulkheadSnapshot&;
 using R = const ResourceSnapshot&;
 using Member = GroupSnapshot::Member;
@@ -442,6 +452,27 @@ constexpr Descriptor kCatalogue[] = {
     {{"bulkhead_fleet_pooling_loss_ratio", gauge, "bulkhead",
       "scope: fleet, mode block: predicted share of calls that find no unit in this process, if none waits."},
      part<&BulkheadSnapshot::fleet, &FleetSnapshot::pooling_loss>},
+    {{"bulkhead_fleet_listed_members", gauge, "bulkhead, state",
+      "scope: fleet: members, as the store has last listed them; lapsed: the lease has ended. With "
+      "host.region in one process."},
+     by_lease<&FleetList::leased, &FleetList::lapsed>},
+    {{"bulkhead_fleet_listed_held", gauge, "bulkhead, state",
+      "scope: fleet: units that all members hold, by the state of their lease."},
+     by_lease<&FleetList::held, &FleetList::lapsed_held>},
+    {{"bulkhead_fleet_listed_needed", gauge, "bulkhead",
+      "scope: fleet: units that all members with a lease need."},
+     [](Writer& out, const Page& page) {
+       for (const BulkheadRow& row : page.rows)
+         if (row.now->fleet && row.now->fleet->list)
+           out.sample(row.labels, kEnd, row.now->fleet->list->needed);
+     }},
+    {{"bulkhead_fleet_list_age_seconds", gauge, "bulkhead",
+      "scope: fleet: time since the store listed the members."},
+     [](Writer& out, const Page& page) {
+       for (const BulkheadRow& row : page.rows)
+         if (row.now->fleet && row.now->fleet->list)
+           out.sample(row.labels, kEnd, std::chrono::duration<double>(row.now->fleet->list_age).count());
+     }},
     {{"bulkhead_fleet_requests_total", counter, "bulkhead", "scope: fleet: requests to the store."},
      part<&BulkheadSnapshot::fleet, &FleetSnapshot::requests>},
     {{"bulkhead_adaptive_limit", gauge, "bulkhead",

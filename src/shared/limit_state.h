@@ -94,9 +94,8 @@ struct LimitState {
   std::uint64_t sum = 0;            // of `granted`; else a part of the state was lost
   std::string run{};                // of the server
   MemberTable members{};
-  std::int64_t listed =
-      0;               // when `list` was made: a list costs a look at all members, so many readers share one
-  std::string list{};  // see member_list.h
+  std::int64_t listed = 0;  // when `list` was made: a list costs a look at all members, so readers share one
+  std::string list{};       // see member_list.h
   bool operator==(const LimitState&) const = default;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "base/text.h"
 
@@ -39,8 +40,10 @@ std::string list_of(const LimitState& s, std::uint32_t most, std::int64_t now) {
     }
   }
   const auto size = [](const MemberState& m) { return std::max(m.granted, m.need); };
-  std::stable_sort(order.begin(), order.end(),  // members of one size by name, as they are in the table
-                   [&](const auto* a, const auto* b) { return size(a->second) > size(b->second); });
+  std::sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
+    return std::pair(size(b->second), std::string_view(a->first)) <
+           std::pair(size(a->second), std::string_view(b->first));
+  });
   if (order.size() > most) order.resize(most);
   const auto text = [](auto number) { return std::to_string(number); };
   std::string out = base::join({text(sums.leased), " ", text(sums.lapsed), " ", text(sums.held), " ",

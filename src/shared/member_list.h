@@ -12,7 +12,7 @@
 
 namespace bulkhead::shared {
 
-// A list that the store keeps has at most so many members: some 6 kB. The script has the same number.
+// The most members of a list that the store keeps: some 6 kB. The script has the same number.
 inline constexpr std::uint32_t kListedMembers = 100;
 
 struct MemberList {

@@ -19,7 +19,7 @@ class HelpAndVersion(unittest.TestCase):
         self.assertEqual(done.stdout.splitlines()[-1], "Try: bulkhead demo")
 
     def test_help_has_examples_before_options_and_fits_a_screen(self):
-        for arguments in (["--help"], ["-h"], ["demo", "--help"], ["check", "--help"], ["env", "--help"], ["explain", "--help"], ["size", "--help"], ["host", "--help"], ["simulate", "--help"]):
+        for arguments in (["--help"], ["-h"], ["demo", "--help"], ["check", "--help"], ["env", "--help"], ["explain", "--help"], ["size", "--help"], ["host", "--help"], ["fleet", "--help"], ["simulate", "--help"]):
             done = run(*arguments)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertLess(done.stdout.index("Examples:"), done.stdout.index("Options:"))

@@ -1,9 +1,10 @@
-"""`bulkhead host` and `bulkhead run` with limits that processes share."""
+"""`bulkhead host`, `bulkhead fleet` and `bulkhead run` with limits that processes share."""
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -118,16 +119,32 @@ class Fleet(unittest.TestCase):
         self.processes.append(process)
         return process
 
-    def serve(self, name, region):
-        file = self.path(name + ".yaml")
-        pathlib.Path(file).write_text(
+    def file(self, name, region=None, times="lease: 1s"):
+        path = self.path(name + ".yaml")
+        pathlib.Path(path).write_text(
             "version: 1\nlint_allow: [unused, no-fallback]\n"
-            f"host: {{region: {self.path(region)}}}\n"
-            f'fleet: {{store: "unix://{self.path("redis")}", lease: 1s, mode: block}}\n'
+            + (f"host: {{region: {self.path(region)}}}\n" if region else "") +
+            f'fleet: {{store: "unix://{self.path("redis")}", {times}, mode: block}}\n'
             f"control: {{unix_socket: {self.path(name)}}}\n"
             "bulkheads: {pay: {max_concurrent: 50, max_queue: 5, max_wait: 1s, execution_timeout: 1s, scope: fleet}}\n")
-        process = self.start(PROGRAM, "run", file, "--json")
+        return path
+
+    def serve(self, name, region=None, **more):
+        process = self.start(PROGRAM, "run", self.file(name, region, **more), "--json")
         self.assertTrue(any('"ready"' in line for line in process.stdout))
+        return process
+
+    def listed(self, file, done, patience=60):
+        """The members of the limit as `bulkhead fleet` shows them, by their names, once done(members)."""
+        end = time.monotonic() + patience
+        while True:
+            answer = run("fleet", file, "--json")
+            self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+            (limit,) = json.loads(answer.stdout)["limits"]
+            members = {m["name"]: m for m in limit.get("members", [])}
+            if done(members) or time.monotonic() > end:
+                return limit, members
+            time.sleep(0.05)
 
     def status(self, name, *words, patience=60):
         """The output of status, once all words are in it."""
@@ -158,6 +175,47 @@ class Fleet(unittest.TestCase):
         self.redis.send_signal(signal.SIGCONT)
         for name in "abc":
             self.assertIn("fleet: leased", self.status(name, "fleet: leased"))
+
+    def test_all_members_are_listed_and_a_killed_one_lapses_and_vanishes(self):
+        times = {"times": "lease: 3s, grace: 2s"}
+        self.serve("a", "one", **times)  # a and b are one member
+        self.serve("b", "one", **times)
+        c, d = self.serve("c", **times), self.serve("d", **times)
+        host = socket.gethostname()
+        first, killed = f"{host}-{c.pid}", f"{host}-{d.pid}"
+        limit, members = self.listed(self.path("a.yaml"), lambda m: {host, first, killed} <= m.keys())
+        self.assertEqual(members.keys(), {host, first, killed})
+        self.assertEqual((limit["leased"], limit["lapsed"], limit["max_concurrent"]), (3, 0, 50))
+        self.assertEqual(limit["held"], sum(m["held"] for m in members.values()))
+        text = run("fleet", self.path("a.yaml")).stdout
+        self.assertIn("pay: limit 50; 3 members; ", text)
+        self.assertRegex(text, f"  {killed} *  holds [0-9]+, needs [0-9]+; lease renewed [0-9.]+ s ago")
+
+        # A process shows all members too, and which of them it is itself.
+        for name, own in (("a", host), ("c", first)):
+            text = self.status(name, "ago: 3 leased; ", f"{own} (this one)")
+            self.assertIn(f"{own} (this one): ", text)
+            self.assertIn(f"{killed}: ", text)
+
+        d.kill()
+        _, members = self.listed(self.path("a.yaml"), lambda m: m.get(killed, {}).get("state") == "lapsed")
+        self.assertEqual(members[killed]["state"], "lapsed")
+        self.assertEqual(members[first]["state"], "leased")
+        self.assertRegex(self.status("c", "1 lapsed with "), f"{killed}: lapsed")
+        limit, members = self.listed(self.path("a.yaml"), lambda m: killed not in m)
+        self.assertEqual((members.keys(), limit["lapsed"]), ({host, first}, 0))
+
+    def test_mistakes_are_explained(self):
+        file = self.file("a")
+        self.assertIn("pay: no process uses it", run("fleet", file).stdout)
+        done = run("fleet", file, "other")
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertIn('no bulkhead "other" with scope: fleet', done.stderr)
+        self.redis.kill()
+        self.redis.wait()
+        done = run("fleet", file)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("redis", done.stderr)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ gateway:
   upstreams: {shop: {servers: [127.0.0.1:9000]}}
   routes: {reports: {path: /, bulkhead: reports, upstream: shop}}
 """
+FLEET = 'version: 1\nbulkheads: {db: {max_concurrent: 5, scope: fleet}}\nfleet: {store: "unix://%s/redis"}\n'
 HOST = "version: 1\nbulkheads: {db: {max_concurrent: 5, scope: host}}\nhost: {region: %s/region}\ncontrol: {unix_socket: %s/admin.sock}\n"
 
 
@@ -105,6 +106,12 @@ class Runbook(Case):
             path.mkdir(exist_ok=True)
             Running(str(path), text=HOST % (path, path))
             path = path / "b.yaml"
+        elif words[0] == "fleet":
+            path.write_text(FLEET % self.directory)
+            redis = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", self.directory + "/redis", "--save", ""], stdout=subprocess.PIPE, text=True)
+            self.addCleanup(redis.communicate)
+            self.addCleanup(redis.kill)
+            self.assertTrue(any("ready to accept connections" in line.lower() for line in redis.stdout))
         else:
             path.write_text(GATEWAY if words[0] == "gateway" else program.run("init", "--name", "db", "--rate", "200", "--latency", "50ms").stdout)
         if words[0] == "check" and words[-1] in ("check", "--strict"):

@@ -48,6 +48,9 @@ class SampleFleet final : public UnitSources {
              .degraded_for = 1500ms,
              .pooling_loss = 0.125,
              .requests = 99,
+             .list = std::make_shared<const FleetList>(
+                 FleetList{.leased = 38, .lapsed = 2, .held = 44, .needed = 61, .lapsed_held = 6}),
+             .list_age = 700ms,
              .problem = "127.0.0.1:6379 does not answer"};
       return true;
     }

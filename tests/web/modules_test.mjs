@@ -295,6 +295,12 @@ test('the script that is served is all modules in one, unchanged but for imports
   assert.doesNotMatch(joined, /^(import|export)\b/m);
 });
 
+test('the list of a fleet tells the sums, who has lapsed, and how many are shown', () => {
+  const list = { age: 2.2, leased: 3, lapsed: 0, held: 41, needed: 38, lapsed_held: 0 };
+  assert.equal(effects.describeList(list, 3), '3 members · 41 units held, 38 needed · 2s ago');
+  assert.equal(effects.describeList({ ...list, leased: 120, lapsed: 2, lapsed_held: 6 }, 100), '120 members · 41 units held, 38 needed · 2 lapsed with 6 units · the first 100 of 122 · 2s ago');
+});
+
 test('the badge of a fleet tells state, mode, members, units, the age of the lease, and what is wrong', () => {
   const fleet = { state: 'leased', mode: 'block', when_cut_off: 'safe_share', members: 3, held: 7, needed: 5, lease_age: 0.4, degraded_for: 0, pooling_loss: 0, problem: '' };
   assert.equal(effects.describeFleet(fleet), 'fleet leased · block · 3 members · holds 7, needs 5 · lease 0s old');
