@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "detail/blocked_wait.h"
 #include "detail/handoff.h"
 #include "http/pacer.h"
 #include "methods.h"
@@ -17,8 +18,8 @@ namespace {
 
 using ::grpc::experimental::InterceptionHookPoints;
 
-// How often a blocked thread asks whether its client has gone: gRPC's synchronous API has no event for it.
-constexpr std::chrono::milliseconds kCancelPoll(5), kHoldPoll(50);
+constexpr std::chrono::milliseconds kHoldPoll(
+    50);  // how often the thread of a held rejection asks whether its client has gone
 constexpr int kNoStatus = -1;
 
 TimePoint now() noexcept { return std::chrono::steady_clock::now(); }
@@ -319,12 +320,7 @@ Result<Call> acquire(Rpc& rpc, const ::grpc::ServerContext& context) {
     place->call.emplace(std::move(decided));
     place->decided.release();
   });
-  while (!place->decided.try_acquire_for(kCancelPoll))
-    if (context.IsCancelled()) {
-      gone.request_stop();
-      place->decided.acquire();
-      break;
-    }
+  blocked_wait(place->decided, [&] { return context.IsCancelled(); }, [&] { gone.request_stop(); });
   rpc.count_waiting(false);
   Result<Call> call = *std::move(place->call);
   // Its client may have gone since the last question, and the next in line needs the place.

@@ -2,10 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
+#include <atomic>
+#include <semaphore>
 #include <thread>
 
+#include "detail/blocked_wait.h"
 #include "detail/handoff.h"
 #include "echo_test.h"
 
@@ -182,42 +183,61 @@ TEST_P(GrpcServer, AUnaryFunctionWaitsInLineToo) {
   EXPECT_EQ(world.stage.peak, 1);
 }
 
-#if defined(BULKHEAD_GRPC_TSAN)
-constexpr bool kThreadSanitizer = true;
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
-
-TEST_P(GrpcServer, ACancelledRpcLeavesTheLineWithinTenMilliseconds) {
+// Nothing else would end this wait. How long it takes is measured by `make bench-grpc`, on a machine that does nothing else.
+TEST_P(GrpcServer, ACancelledRpcLeavesTheLine) {
   World world = make({.max_concurrent = 1, .max_queue = 1});
   Holding first(world);
   ASSERT_TRUE(eventually([&] { return world.stage.inside == 1; }));
-  // The median of nine; of nine more while the machine is busy with something else.
-  auto median = steady_clock::duration::max();
-  std::uint64_t tries = 0;
-  const auto bound = kThreadSanitizer ? 1s : 10ms;  // which makes it slower by far
-  for (const auto until = steady_clock::now() + 30s; median > bound && steady_clock::now() < until;) {
-    std::array<steady_clock::duration, 9> took;
-    for (auto& time : took) {
-      ++tries;
-      Holding second(world, "b");
-      ASSERT_TRUE(eventually([&] { return world.gate().waiting == 1; }));
-      const auto begin = steady_clock::now();
-      second.context.TryCancel();
-      while (world.gate().waiting == 1 && steady_clock::now() - begin < 1s)
-        std::this_thread::sleep_for(100us);
-      time = steady_clock::now() - begin;
-      second.join();
-      EXPECT_EQ(second.status.error_code(), StatusCode::CANCELLED);
-    }
-    std::ranges::sort(took);
-    median = took[took.size() / 2];
+  constexpr int kTimes = 9;
+  for (int i = 0; i < kTimes; ++i) {
+    Holding second(world, "b");
+    ASSERT_TRUE(eventually([&] { return world.gate().waiting == 1; }));
+    second.context.TryCancel();
+    EXPECT_TRUE(eventually([&] { return world.gate().waiting == 0; }));
+    second.join();
+    EXPECT_EQ(second.status.error_code(), StatusCode::CANCELLED);
   }
-  EXPECT_LE(median, bound);
   EXPECT_TRUE(eventually(
-      [&] { return world.method("Unary").rejected[static_cast<int>(Reason::cancelled)] == tries; }));
+      [&] { return world.method("Unary").rejected[static_cast<int>(Reason::cancelled)] == kTimes; }));
   EXPECT_EQ(world.stage.runs, 1);
   world.stage.let_go();
+}
+
+// The synchronous API: five milliseconds and the way of the cancellation are within ten.
+static_assert(detail::kCancelPoll <= 5ms);
+
+TEST(GrpcWait, TheFirstYesIsTheLastQuestion) {
+  std::binary_semaphore decided{0};
+  int questions = 0, left = 0;
+  detail::blocked_wait(
+      decided, [&] { return ++questions == 3; },
+      [&] {
+        ++left;
+        decided.release();
+      });
+  EXPECT_EQ(questions, 3);
+  EXPECT_EQ(left, 1);
+}
+
+TEST(GrpcWait, ADecisionEndsTheWaitWithoutAQuestion) {
+  std::binary_semaphore decided{1};
+  detail::blocked_wait(decided, [] { return ADD_FAILURE(), true; }, [] { ADD_FAILURE(); });
+}
+
+TEST(GrpcWait, AWaitThatIsLeftStillAwaitsItsDecision) {
+  std::binary_semaphore decided{0};
+  std::atomic<bool> released = false;
+  std::thread decides;
+  detail::blocked_wait(
+      decided, [] { return true; },
+      [&] {
+        decides = std::thread([&] {
+          released = true;
+          decided.release();
+        });
+      });
+  EXPECT_TRUE(released);
+  decides.join();
 }
 
 TEST_P(GrpcServer, ThePlaceOfACancelledRpcDoesNotGoToAHandlerWhoseRpcIsCancelledToo) {

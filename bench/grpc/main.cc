@@ -31,13 +31,14 @@ using testing::Echo;
 using testing::Reply;
 using Tell = std::function<void(std::uint16_t)>;
 
-constexpr const char* kUsage = R"(bulkhead_grpc_bench [--quick] [--only throughput|storm] [--rounds N]
+constexpr const char* kUsage = R"(bulkhead_grpc_bench [--quick] [--only throughput|storm|cancel] [--rounds N]
 
 throughput  unary RPCs per second of 16 client threads, and the server's processor time per RPC: a plain server against one
             with a GuardedService and one with guard() or unary() in its methods, in the synchronous and in the callback API.
             Rounds of one second, in turn.
 storm       latency of /Other, one caller, while 80 callers ask for /Unary, which has 8 places held for 50 ms each, and call
             again at once after every rejection. Quiet and storm in turn.
+cancel      how long an RPC stays in line after its client has cancelled it, one after the other: rounds of 100.
 )";
 
 constexpr int kPlaces = 8, kStormers = 10 * kPlaces;
@@ -149,7 +150,7 @@ double quantile(std::vector<double> values, double q) {
 }
 
 // The medians of the rounds against the bounds of docs/design/grpc.md.
-constexpr double kLeastRate = 0.97, kMostLatency = 1.5;
+constexpr double kLeastRate = 0.97, kMostLatency = 1.5, kMostInLineMs = 10;
 const char* verdict(bool reached) { return reached ? "PASS" : "FAIL"; }
 
 // ---- throughput ----
@@ -306,6 +307,56 @@ void storm(int rounds, std::chrono::milliseconds time) {
   measure("guarded, callback", callback, callback_storm);
 }
 
+// ---- cancel ----
+
+// One place, held for the whole measurement, and one RPC at a time in line behind it. Server and client share the process, so
+// that it sees the line.
+template <class Service>
+void cancel_each(const char* name, int cancellations) {
+  Registry registry;
+  const auto bulkhead = registry.add({.options = {.name = "unary", .max_concurrent = 1, .max_queue = 1}});
+  const auto held = bulkhead->acquire();
+  grpc::ServerGuard guard(registry, {.methods = {{.name = "/", .bulkhead = "unary"}}});
+  Service service;
+  ::grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", ::grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  guard.install(builder);
+  const auto server = builder.BuildAndStart();
+  const auto stub = connect(static_cast<std::uint16_t>(port));
+  const auto in_line = [&](std::uint32_t waiting) {
+    while (bulkhead->snapshot().gate.waiting != waiting) std::this_thread::sleep_for(50us);
+  };
+  std::vector<double> all;
+  for (int i = 0; i < cancellations; ++i) {
+    ::grpc::ClientContext context;
+    std::thread call([&] {
+      Ask ask;
+      Reply reply;
+      stub->Unary(&context, ask, &reply);
+    });
+    in_line(1);
+    const auto begin = steady_clock::now();
+    context.TryCancel();
+    in_line(0);
+    all.push_back(std::chrono::duration<double, std::milli>(steady_clock::now() - begin).count());
+    call.join();
+  }
+  const double p99 = quantile(all, 0.99);
+  std::printf("%-24s %8.2f %8.2f %8.2f  %s\n", name, quantile(all, 0.5), p99, quantile(all, 1),
+              verdict(p99 <= kMostInLineMs));
+}
+
+void cancel(int rounds, std::chrono::milliseconds time) {
+  const int cancellations = static_cast<int>(rounds * time.count() / 10);
+  std::printf(
+      "cancel: %d cancellations, time in line after each; bound: p99 at most %.0f ms\n%-24s %8s %8s %8s\n",
+      cancellations, kMostInLineMs, "server", "p50 ms", "p99 ms", "most ms");
+  cancel_each<SyncEcho<true>>("guarded, synchronous", cancellations);
+  cancel_each<GuardedCallbackEcho>("guarded, callback", cancellations);
+}
+
 }  // namespace
 }  // namespace bulkhead::bench
 
@@ -338,4 +389,5 @@ int main(int argc, char** argv) {
   };
   part("throughput", bulkhead::bench::throughput);
   part("storm", bulkhead::bench::storm);
+  part("cancel", bulkhead::bench::cancel);
 }
