@@ -13,23 +13,23 @@ function panel(id, items, show) {
 const group = (name, note, ...parts) => h('div.group', h('div.group-head', h('strong', name), h('span.muted', note)), ...parts);
 
 // The total of an adaptive group over the last minutes: a line for the total, and what is in flight below it.
-const POINTS = 300;
+const TOTALS = 300;
 const recent = new Map(); // of each group, from the frames since the page was opened
 
 function remember(g, seq) {
   const points = recent.get(g.name) ?? [];
   if (points.at(-1)?.seq !== seq) points.push({ seq, total: g.total, used: g.in_flight });
-  recent.set(g.name, points.slice(-POINTS));
+  recent.set(g.name, points.slice(-TOTALS));
   return recent.get(g.name);
 }
 
 function adaptive(g, seq, events) {
-  const points = remember(g, seq), top = Math.max(...points.map((p) => p.total)) || 1, start = POINTS - points.length;
+  const points = remember(g, seq), top = Math.max(...points.map((p) => p.total)) || 1, start = TOTALS - points.length;
   const line = (of) => points.map((p, i) => `${start + i},${(38 - 36 * Math.min(1, p[of] / top)).toFixed(1)}`).join(' ');
   const changes = events.filter((e) => e.kind === 'adaptive' && e.bulkhead === g.name).slice(0, 5);
   return h('div.adaptive', h('p', { title: g.why }, badge(null, `adaptive ${g.floor}–${g.ceiling}`), ` total ${count(g.total)}, in the file ${count(g.configured_total)}: ${g.why}`),
-    svg('svg.group-spark', { viewBox: `0 0 ${POINTS - 1} 40`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `Total of ${g.name} over the last ${points.length} s, at most ${top}` },
-      svg('polygon.spark-area', { points: `${line('used')} ${POINTS - 1},40 ${start},40` }), svg('polyline.spark', { points: line('total') })),
+    svg('svg.group-spark', { viewBox: `0 0 ${TOTALS - 1} 40`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `Total of ${g.name} over the last ${points.length} s, at most ${top}` },
+      svg('polygon.spark-area', { points: `${line('used')} ${TOTALS - 1},40 ${start},40` }), svg('polyline.spark', { points: line('total') })),
     changes.length > 0 && h('ul.log', changes.map(eventItem)));
 }
 
