@@ -12,30 +12,23 @@ function panel(id, items, show) {
 
 const group = (name, note, ...parts) => h('div.group', h('div.group-head', h('strong', name), h('span.muted', note)), ...parts);
 
-// The total of an adaptive group over the last minutes: a line for the total, and what is in flight below it.
-const POINTS = 300;
-const recent = new Map(); // of each group, from the frames since the page was opened
-
-function remember(g, seq) {
-  const points = recent.get(g.name) ?? [];
-  if (points.at(-1)?.seq !== seq) points.push({ seq, total: g.total, used: g.in_flight });
-  recent.set(g.name, points.slice(-POINTS));
-  return recent.get(g.name);
-}
+// Of each adaptive group: seq, total and units in flight of the frames since the page was opened.
+const recent = new Map(), SHOWN = 300;
 
 function adaptive(g, seq, events) {
-  const points = remember(g, seq), top = Math.max(...points.map((p) => p.total)) || 1, start = POINTS - points.length;
-  const line = (of) => points.map((p, i) => `${start + i},${(38 - 36 * Math.min(1, p[of] / top)).toFixed(1)}`).join(' ');
-  const changes = events.filter((e) => e.kind === 'adaptive' && e.bulkhead === g.name).slice(0, 5);
-  return h('div.adaptive', h('p', { title: g.why }, badge(null, `adaptive ${g.floor}–${g.ceiling}`), ` total ${count(g.total)}, in the file ${count(g.configured_total)}: ${g.why}`),
-    svg('svg.group-spark', { viewBox: `0 0 ${POINTS - 1} 40`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `Total of ${g.name} over the last ${points.length} s, at most ${top}` },
-      svg('polygon.spark-area', { points: `${line('used')} ${POINTS - 1},40 ${start},40` }), svg('polyline.spark', { points: line('total') })),
-    changes.length > 0 && h('ul.log', changes.map(eventItem)));
+  const points = [...(recent.get(g.name) ?? []).filter((p) => p[0] !== seq), [seq, g.total, g.in_flight]].slice(-SHOWN);
+  recent.set(g.name, points);
+  const top = Math.max(...points.map((p) => p[1])), start = SHOWN - points.length;
+  const line = (which) => points.map((p, i) => `${start + i},${(19 - 18 * Math.min(1, p[which] / top)).toFixed(1)}`).join(' ');
+  return [h('p', badge(null, `adaptive ${g.floor}–${g.ceiling}`), ` ${g.configured_total} in the file; ${g.why}`),
+    svg('svg.group-spark', { viewBox: `0 0 ${SHOWN - 1} 20`, preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+      svg('polygon.spark-area', { points: `${line(2)} ${SHOWN - 1},20 ${start},20` }), svg('polyline.spark', { points: line(1) })),
+    h('ul.log', events.filter((e) => e.kind === 'adaptive' && e.bulkhead === g.name).slice(0, 5).map(eventItem))];
 }
 
-export function panels(view, events = []) {
+export function panels(view, events) {
   panel('groups', view.groups, (groups) => groups.map((g) => group(g.name, `${count(g.in_flight)} of ${count(g.total)} in use, ${count(g.free)} free for all`,
-    g.ceiling && adaptive(g, view.seq, events),
+    ...(g.ceiling ? adaptive(g, view.seq, events) : []),
     ...g.members.map((m) => {
       const bar = track(null, ['b', m.in_flight / g.total], ['a', (m.in_flight - m.borrowed) / g.total]);
       bar.append(h('span.tick', { style: { left: `${Math.min(100, (100 * m.guaranteed) / g.total)}%` } }));

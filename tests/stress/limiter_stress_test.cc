@@ -144,9 +144,13 @@ TEST(LimiterStress, TheTotalOfAGroupIsWhatTheLimiterSaysWhateverHappensBesideIt)
       threads.add([&, t] {
         Dice dice(t);
         while (steady_clock::now() < end) {
-          auto call = (t % 2 ? a : b).acquire({.cost = 1 + dice.below(2), .timeout = 10ms});
+          Bulkhead& bulkhead = t % 2 ? a : b;
+          if (dice.one_in(2)) {  // it can be asked to stop
+            (void)bulkhead.execute([&](const std::stop_token&) { linger(dice); }, {.timeout = 10ms});
+            continue;
+          }
+          auto call = bulkhead.acquire({.cost = 1 + dice.below(2), .timeout = 10ms});
           if (!call) continue;
-          (void)call->permit().stop_token();
           linger(dice);
           call->finish(dice.one_in(20) ? Outcome::failure : Outcome::success);
           calls.fetch_add(1, std::memory_order_relaxed);
