@@ -269,6 +269,29 @@ void async_take_budgets(CallPath& path, Call call, Then then) {
                      });
 }
 
+// The place of a call that has all units of its budgets. The bulkhead may be in its destructor, which waits for the call.
+template <class H>
+void async_place(CallPath* path, Call begun, AcquireOptions options, H handler) {
+  const TimePoint deadline = options.deadline;
+  AcquireOptions asked = path->place_options(begun, std::move(options));
+  path->gate().async_acquire(std::move(asked), [path, deadline, call = std::move(begun),
+                                                handler = std::move(handler)](Result<Permit> permit) mutable {
+    RejectionSlot why;
+    const bool placed = path->placed(call, std::move(permit), why);
+    if (placed && path->is_faulty(call)) [[unlikely]] {
+      const Injected fault = path->injected(call, deadline);
+      return run_at(path->clock(), fault.until,
+                    [path, fault, call = std::move(call), handler = std::move(handler)]() mutable {
+                      const CallPath::Pin pin(*path);  // an error ends the call before its handler
+                      Result<Call> answer = fault.error ? Result<Call>(unexpect, path->fail(call))
+                                                        : Result<Call>(std::move(call));
+                      deliver(*path, handler, std::move(answer));
+                    });
+    }
+    deliver(*path, handler, placed ? Result<Call>(std::move(call)) : Result<Call>(unexpect, *why));
+  });
+}
+
 template <class R, class F>
 Lazy<Result<R>> co_execute(CallPath& path, F fn, KeptOptions<CallOptions<R>> kept) {
   const CallOptions<R>& options = kept.options;
@@ -540,31 +563,13 @@ void Bulkhead::async_acquire(Call begun, AcquireOptions options, H handler) {
   if (path->waits_for_budget(begun)) [[unlikely]]
     return detail::async_take_budgets(
         *path, std::move(begun),
-        [this, path, options = std::move(options), handler = std::move(handler)](
+        [path, options = std::move(options), handler = std::move(handler)](
             Call& taken, const Rejection* why, detail::CallPath::WaitPin& pin) mutable {
           pin.reset();
           if (why) return detail::deliver(*path, handler, Result<Call>(unexpect, *why));
-          async_acquire(std::move(taken), std::move(options), std::move(handler));
+          detail::async_place(path, std::move(taken), std::move(options), std::move(handler));
         });
-  const TimePoint deadline = options.deadline;
-  AcquireOptions asked = path->place_options(begun, std::move(options));
-  path->gate().async_acquire(std::move(asked), [path, deadline, call = std::move(begun),
-                                                handler = std::move(handler)](Result<Permit> permit) mutable {
-    detail::RejectionSlot why;
-    const bool placed = path->placed(call, std::move(permit), why);
-    if (placed && path->is_faulty(call)) [[unlikely]] {
-      const detail::Injected fault = path->injected(call, deadline);
-      return detail::run_at(
-          path->clock(), fault.until,
-          [path, fault, call = std::move(call), handler = std::move(handler)]() mutable {
-            const detail::CallPath::Pin pin(*path);  // an error ends the call before its handler
-            Result<Call> answer =
-                fault.error ? Result<Call>(unexpect, path->fail(call)) : Result<Call>(std::move(call));
-            detail::deliver(*path, handler, std::move(answer));
-          });
-    }
-    detail::deliver(*path, handler, placed ? Result<Call>(std::move(call)) : Result<Call>(unexpect, *why));
-  });
+  detail::async_place(path, std::move(begun), std::move(options), std::move(handler));
 }
 
 inline auto Bulkhead::co_acquire(AcquireOptions options) {
