@@ -8,7 +8,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,10 +56,35 @@ std::string markdown(const std::vector<SuiteRow>& rows) {
     }
     text += fmt::format("| {} |", row.scenario);
     for (const Cell& cell : row.cells)
-      text += fmt::format(" {} {} |", cell.pass ? "pass:" : "**FAIL**:", cell.text);
+      text += cell.text.empty() ? std::string(" – |")
+                                : fmt::format(" {} {} |", cell.pass ? "pass:" : "**FAIL**:", cell.text);
     text += "\n";
   }
   return text + "\n";
+}
+
+// Cells that were not run keep what the page says.
+void fill_from(std::string_view page, std::vector<SuiteRow>& rows) {
+  std::map<std::string, std::vector<std::string>, std::less<>> old;  // by group and row
+  std::string group, line;
+  for (std::istringstream lines{std::string(page)}; std::getline(lines, line);) {
+    if (line.starts_with("### ")) group = line.substr(4);
+    if (!line.starts_with("| ")) continue;
+    std::vector<std::string> parts;
+    for (std::size_t at = 2, end; (end = line.find(" |", at)) != std::string::npos; at = end + 3)
+      parts.push_back(line.substr(at, end - at));
+    if (parts.size() > kAlgorithms.size()) old[group + parts[0]] = std::move(parts);
+  }
+  for (SuiteRow& row : rows) {
+    const auto found = old.find(row.group + row.scenario);
+    if (found == old.end()) continue;
+    for (std::size_t a = 0; a < kAlgorithms.size(); ++a) {
+      const std::string& cell = found->second[a + 1];
+      const auto colon = cell.find(": ");
+      if (!row.cells[a].text.empty() || colon == std::string::npos) continue;
+      row.cells[a] = {.pass = cell.starts_with("pass"), .text = cell.substr(colon + 2)};
+    }
+  }
 }
 
 void write(const std::filesystem::path& path, std::string_view text) {
@@ -68,7 +96,7 @@ void write(const std::filesystem::path& path, std::string_view text) {
   }
 }
 
-void write_table(const std::filesystem::path& page, const std::vector<SuiteRow>& rows) {
+void write_table(const std::filesystem::path& page, std::vector<SuiteRow> rows) {
   std::ifstream file(page, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
   const auto begin = text.find(kBeginMark), end = text.find(kEndMark);
@@ -77,6 +105,7 @@ void write_table(const std::filesystem::path& page, const std::vector<SuiteRow>&
                kEndMark);
     std::exit(1);
   }
+  fill_from(std::string_view(text).substr(begin, end - begin), rows);
   text.replace(begin + kBeginMark.size(), end - begin - kBeginMark.size(), markdown(rows));
   write(page, text);
 }
@@ -108,24 +137,30 @@ int main(int argc, char** argv) {
       options.known = false;
     } else if (arg == "--seeds" && i + 1 < argc) {
       options.seeds = static_cast<std::uint32_t>(std::max(1, std::atoi(argv[++i])));
+    } else if (arg == "--threads" && i + 1 < argc) {
+      options.threads = static_cast<std::uint32_t>(std::max(1, std::atoi(argv[++i])));
     } else if (arg == "--company-seconds" && i + 1 < argc) {
       options.company = std::max(180, std::atoi(argv[++i]));
     } else {
-      fmt::print(stderr,
-                 "usage: {} [--quick] [--docs directory] [--only text] [--knee] [--seeds n] "
-                 "[--company-seconds n]\n"
-                 "  --quick            one seed, short runs\n"
-                 "  --docs directory   write the tables and pictures of limiter.md there; needs all rows\n"
-                 "  --only text        only rows whose \"group: row\" contains the text\n"
-                 "  --knee             only the default algorithm\n"
-                 "  --seeds n          the worst of n seeds counts (3)\n"
-                 "  --company-seconds  how long rows with several instances last (900)\n",
-                 argv[0]);
+      fmt::print(
+          stderr,
+          "usage: {} [--quick] [--docs directory] [--only text] [--knee] [--seeds n] "
+          "[--threads n] [--company-seconds n]\n"
+          "  --quick            one seed, short runs\n"
+          "  --docs directory   write the tables and pictures of limiter.md there; needs all rows; with "
+          "--knee only\n"
+          "                     that column\n"
+          "  --only text        only rows whose \"group: row\" contains the text\n"
+          "  --knee             only the default algorithm\n"
+          "  --seeds n          the worst of n seeds counts (3)\n"
+          "  --threads n        run n rows at once (1)\n"
+          "  --company-seconds  how long rows with several instances last (900)\n",
+          argv[0]);
       return 2;
     }
   }
-  if (!docs.empty() && (!options.only.empty() || !options.known)) {
-    fmt::print(stderr, "{}: --docs writes the whole table: leave out --only and --knee\n", argv[0]);
+  if (!docs.empty() && !options.only.empty()) {
+    fmt::print(stderr, "{}: --docs writes the whole table: leave out --only\n", argv[0]);
     return 2;
   }
   fmt::print(

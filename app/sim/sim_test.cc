@@ -33,6 +33,13 @@ TEST_P(Limiter, StaysAtTheCapacityThroughOverload) {
   }
 }
 
+TEST(LimiterWithAHeavyTail, IsNotLedAwayByTheLongestCallsThatAShortTestMisses) {
+  const Scenario s = saturated(c1000, Arrival::closed, 300, 1.0);
+  const double best = best_fixed_goodput(saturated(c1000, Arrival::closed, 30, 1.0), 1);
+  const Cell cell = judge_saturated(runs(s), s, 300, best);
+  EXPECT_TRUE(cell.pass) << cell.text;
+}
+
 TEST_P(Limiter, FollowsADropToAThirdAndTheRecovery) {
   for (const Sized dependency : {c50, c150}) {
     const Scenario s = with_drop(dependency, GetParam());

@@ -28,9 +28,10 @@ struct SuiteRow {
 struct SuiteOptions {
   std::uint32_t seeds = 3;
   double longest = 3600;  // seconds of saturation, with the first seed; the others stop after 15 minutes
-  double company = 900;   // seconds of the rows with several instances
+  double company = 900;   // seconds of the rows with several instances; likewise
   std::string only{};     // the rows whose "group: scenario" contains it; empty: all
   bool known = true;      // false: the default algorithm only
+  std::uint32_t threads = 1;
 };
 
 // The dependencies of the suite: slots and the mean service time that keeps an hour of them affordable.

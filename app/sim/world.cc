@@ -140,9 +140,10 @@ class World {
         arrive(instance, attempt);
       }
       if (scenario_.arrival == Arrival::closed && is_on())
-        for (std::uint32_t i = 0; i < instances_.size(); ++i)
+        for (const std::uint32_t i : freed_)
           while (instances_[i].runs() && instances_[i].in_flight < instances_[i].limit())
             if (!arrive(i, 0)) break;
+      freed_.clear();
       if (left_.empty() && retries_.empty()) return;
     }
   }
@@ -154,6 +155,7 @@ class World {
 
   void start(std::uint32_t i) {
     Instance& instance = instances_[i];
+    freed_.push_back(i);
     std::uint32_t limit = scenario_.initial;
     if (contender_.fixed > 0)
       limit = instance.fixed = std::max(
@@ -223,6 +225,7 @@ class World {
   void arrivals() {
     if (scenario_.arrival == Arrival::closed) {  // the next time clients are on
       next_arrival_ = now_ + nanos((scenario_.on_ms + scenario_.off_ms) / 1e3);
+      for (std::uint32_t i = 0; i < instances_.size(); ++i) freed_.push_back(i);
       return;
     }
     const std::uint32_t n = std::max(1u, scenario_.pulse);
@@ -309,6 +312,7 @@ class World {
     }
     call.permit.release(good ? Outcome::success : Outcome::failure);
     --instance.in_flight;
+    freed_.push_back(call.instance);
     if (!instance.limiter) return;
     instance.limiter->completed(call.admission, instance.point(now_),
                                 end == Outcome::timeout ? scenario_.given_up : end);
@@ -356,7 +360,8 @@ class World {
   Health health_ = Health::works;
   std::deque<Call> calls_;  // stays where it is as it grows; dies before the gates
   std::vector<std::uint32_t> free_;
-  std::deque<std::uint32_t> left_;                        // the dependency, a moment ago
+  std::vector<std::uint32_t> freed_;  // instances that may have free places for closed arrival
+  std::deque<std::uint32_t> left_;    // the dependency, a moment ago
   using Retry = std::pair<std::uint32_t, std::uint32_t>;  // instance, attempt
   std::deque<Retry> retries_;
   std::deque<std::pair<Nanos, Retry>> returning_;             // rejected calls, which try again then

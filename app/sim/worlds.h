@@ -35,7 +35,8 @@ struct Verdict {
   std::string text() const;
 };
 
-// The goodput of the best fixed limit (divided among the instances) for this row.
+// The goodput of the best fixed limit (divided among the instances) for this row: of those that meet its bound of the
+// round trip, because with few slots and random arrivals the most goodput and that bound exclude each other.
 struct Best {
   double goodput = 0, early = 0;
 };

@@ -39,8 +39,14 @@ TEST(LimiterInCompany, InstancesWithHundredsOfPlacesShareThem) {
 }
 
 TEST(LimiterInCompany, InstancesMayJoinLeaveAndRestart) {
-  for (const char* name : {"5 of 10 join at 120 s", "5 of 10 leave at 120 s", "one of two restarts"})
+  for (const char* name :
+       {"5 of 10 join at 120 s", "5 of 10 leave at 120 s", "one of two restarts", "rolling restart of 10"})
     holds("Instances that come and go", name);
+}
+
+TEST(LimiterInCompany, InstancesGiveUpPlacesThatTheyDoNotUseWhileCallsWait) {
+  holds("Instances that come and go", "zipf demand, 10");
+  holds("In company", "40 x 50 slots, open, timeout 5x");
 }
 
 TEST(LimiterWithTimeouts, RecoversFromAStateInWhichNothingSucceeds) {
@@ -52,12 +58,14 @@ TEST(LimiterWithTimeouts, RecoversFromAStateInWhichNothingSucceeds) {
 }
 
 TEST(LimiterWithPulses, TakesRejectedCallsForDemand) {
-  for (const char* name : {"60 per 100 ms, 50 slots", "on 50 ms, off 150 ms, open", "lockstep, closed"})
+  for (const char* name : {"60 per 100 ms, 50 slots", "on 50 ms, off 150 ms, open",
+                           "on 50 ms, off 150 ms, closed", "batches of 128, open", "lockstep, closed"})
     holds("Pulses", name);
 }
 
 TEST(LimiterWithOtherDependencies, FindsTheirPeak) {
-  for (const char* name : {"three stations of 10, 20, 30", "USL with a peak at 32", "thrashes above 60"})
+  for (const char* name :
+       {"three stations of 1", "three stations of 10, 20, 30", "USL with a peak at 32", "thrashes above 60"})
     holds("Other dependencies", name);
 }
 
@@ -65,6 +73,10 @@ TEST(LimiterThroughChanges, TellsSlowerCallsFromAQueue) {
   for (const char* name : {"10x longer without overload", "service times x4, closed",
                            "collections of 300 ms every 5 s, open", "service times x4, open"})
     holds("Changes", name);
+}
+
+TEST(LimiterWithFewCalls, KeepsSlowCallsAndRandomArrivalsBusy) {
+  holds("Small, large, slow", "10 slots of 2 s, open");
 }
 
 TEST(LimiterWithATarget, KeepsTheRoundTripBelowIt) {
@@ -80,6 +92,17 @@ TEST(Worlds, ShowTheLimitsOfTheKnownAlgorithms) {
     const Verdict v = judge(row, simulate(row.scenario, {.algorithm = a}, 1), best);
     EXPECT_FALSE(v.pass) << to_string(a) << ": " << v.text();
   }
+}
+
+TEST(Worlds, CompareWithTheBestFixedLimitThatMeetsTheBoundOfTheRoundTrip) {
+  WorldRow row = row_of("Small, large, slow", "1 slot, open");
+  const double bounded = best_fixed(row, 1).goodput;
+  row.most_round_trip = 0;
+  const double unbounded = best_fixed(row, 1).goodput;
+  EXPECT_GT(bounded, 0.7 * unbounded);
+  EXPECT_LT(bounded, 0.9 * unbounded);  // a queue that keeps one slot busy makes calls wait for longer
+  row.most_round_trip = 0.5;            // no limit meets it
+  EXPECT_EQ(best_fixed(row, 1).goodput, unbounded);
 }
 
 TEST(World, AClientThatGivesUpLeavesItsWorkBehindUnlessItIsCancelled) {

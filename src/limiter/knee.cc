@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "limiter/algorithm.h"
+#include "limiter/gain.h"
 #include "limiter/measure.h"
 
 namespace bulkhead::limiter {
@@ -116,19 +117,26 @@ class Knee final : public Algorithm {
   static constexpr double kLeastCv2 = 0.25, kMostCv2 = 10;
   static constexpr double kPressing =
       0.75;  // mean in flight over the limit, above which the limit is the bottleneck
-  static constexpr double kSteadily = 0.55;   // and above which the round trip shows the effect of the limit
   static constexpr double kRejecting = 0.04;  // share of rejected calls, above which it is the bottleneck
   static constexpr double kFilling = 0.1;     // the same for calls that took the last place
   static constexpr double kMostTimeouts = 0.1, kMostBad = 0.5;  // above these shares the limit does not rise
-  static constexpr double kClean = 0.02;    // share of failures up to which round trips are used
-  static constexpr double kKneeGain = 0.2;  // the gain that makes more concurrency worth a longer wait
-  static constexpr double kSlack = 0.55;    // with fewer places, a larger share of calls may wait: see aim()
-  static constexpr double kMostSlack = 0.6;
+  static constexpr double kClean = 0.02;  // share of failures up to which round trips are used
+  // The gain that makes more concurrency worth a longer wait: see worth().
+  static constexpr double kWorth = 0.1, kWorthOfFew = 0.3;
+  // With fewer places, a larger share of calls may wait: see aim().
+  static constexpr double kSlack = 0.55, kSlackOfFew = 1.2, kMostSlack = 0.6;
   static constexpr double kTrust = 0.07;  // the noise of a comparison at which half of the result is applied
+  static constexpr double kTrustOfOne = 0.12, kFew = 8;  // the same for a single round trip, with few places
   static constexpr double kMostDown = 0.25, kMostUp = 0.15;  // in one pair of slots
   static constexpr double kLeastDip = 0.72;
   static constexpr double kTurnsInASlot = 6;
-  static constexpr double kMostPairs = 10;
+  static constexpr double kSoft = 0.3;  // how far a gain beyond worth() moves the limit, above a sharp knee
+  // A test by halves that costs this gain shows no queue, unless calls took less than this share of the time in memory.
+  static constexpr double kNoQueue = 0.65, kFar = 0.75;
+  static constexpr double kSlowly = 0.2;  // how fast the memory follows a difference within the noise
+  // Unused places are given up while calls take this much longer than without load, down to this share of the limit at once.
+  static constexpr double kLongWait = 1.2, kMostGivenUp = 0.75;
+  static constexpr std::int64_t kLeastQuiet = 32;  // slots between two tests, however long a slot is
   static constexpr std::array<double, 4> kClimbs{1.25, 1.5, 2, 3};
   static constexpr std::string_view kNotPressed = "calls do not press against the limit";
 
@@ -157,7 +165,7 @@ class Knee final : public Algorithm {
   TimePoint slot_begin(TimePoint t) const { return TimePoint(slot_ * slot_index(t) - offset_); }
   TimePoint slot_end(TimePoint t) const { return slot_begin(t) + slot_; }
   // The number of slots between two tests by a descent, while there is no sign of a queue.
-  std::int64_t quiet_slots() const { return std::max<std::int64_t>(8, options_.max_quiet / slot_ / 8 * 8); }
+  std::int64_t quiet_slots() const { return std::max(kLeastQuiet, options_.max_quiet / slot_ / 8 * 8); }
 
   // How long the next window is.
   WindowPlan length(TimePoint now) const noexcept {
@@ -190,7 +198,13 @@ class Knee final : public Algorithm {
 
   // ---- The evaluation of a measure.
   static bool occupied(const Measure& m) { return m.in_flight() >= kPressing * m.limit(); }
-  static bool steady(const Measure& m) { return m.in_flight() >= kSteadily * m.limit(); }
+  // The places are taken all the time, so the round trip shows the effect of the limit. Random arrivals leave some of a few
+  // places free, too: that is no burst.
+  static bool steady(const Measure& m) { return occupied(m) || usually(m, 2) >= m.limit(); }
+  // The calls in flight that random arrivals with this mean exceed only by `sigmas`.
+  static double usually(const Measure& m, double sigmas) {
+    return m.in_flight() + sigmas * std::sqrt(m.in_flight());
+  }
 
   // Whether the limit is the bottleneck: it is reached, and either most places are taken all the time or calls are
   // rejected. Also learns whether calls come in bursts, between which places are free.
@@ -236,10 +250,6 @@ class Knee final : public Algorithm {
     return std::log(high.limit() / low.limit()) - std::log(high.goodput() / low.goodput());
   }
 
-  // The gain: 1 if goodput grew as the limit did, 0 if only the round trip did.
-  struct Comparison {
-    double gain = 0, noise = 0;
-  };
   Comparison compare(const Measure& low, const Measure& high, double step) const {
     return {.gain = 1 - stretch(low, high) / step,
             .noise = std::sqrt(variance(low.w) + variance(high.w)) / step};
@@ -247,28 +257,29 @@ class Knee final : public Algorithm {
 
   // ---- The round trip without load, as observed so far.
   void remember(const Window& w) {
-    const double round_trip =
-        w.round_trip * std::exp(std::sqrt(variance(w)));  // the smallest of many samples is too low
+    // The smallest of many samples is too low.
+    const double round_trip = w.round_trip * std::exp(1.3 * std::sqrt(variance(w)));
     if (round_trip > 0 && (unloaded_ == 0 || round_trip < unloaded_)) unloaded_ = round_trip;
   }
+  // A difference within the noise moves the memory slowly: instances whose memories differ by a few percent have limits that
+  // differ by far more.
+  double haste(const Window& w) const {
+    return std::abs(std::log(w.round_trip / unloaded_)) > 2 * std::sqrt(variance(w)) ? 1 : kSlowly;
+  }
   void follow_down(const Window& w, double share) {
-    if (w.round_trip < unloaded_) unloaded_ += (w.round_trip - unloaded_) * share;
+    if (w.round_trip < unloaded_) unloaded_ += (w.round_trip - unloaded_) * share * haste(w);
   }
   // If a dip of all instances does not shorten the round trip, there is no queue: the dependency has become slower.
   void follow_up(const Window& low, double share) {
-    if (low.round_trip <= unloaded_ || gain_ <= 0.3) return;
-    const double most = gain_ - doubt_ > 0.6 ? 1.5 : 1 + std::max(share, 0.3) * 0.2 * (gain_ - 0.3);
-    unloaded_ = std::min(low.round_trip, unloaded_ * most);
+    if (low.round_trip <= unloaded_ || gain_.value() <= 0.3) return;
+    const double most =
+        gain_.value() - gain_.doubt() > 0.6 ? 1.5 : 1 + std::max(share, 0.3) * 0.2 * (gain_.value() - 0.3);
+    unloaded_ += (std::min(low.round_trip, unloaded_ * most) - unloaded_) * haste(low);
   }
   double waiting(const Measure& m) const { return unloaded_ > 0 ? m.w.round_trip / unloaded_ : 1; }
 
-  // ---- The gain over several pairs of slots.
   void learn_gain(const Comparison& c) {
-    // A gain that differs much from the ones before it comes from another state.
-    if (pairs_ > 0 && std::abs(c.gain - gain_) > 2.5 * c.noise * std::sqrt(1 + 1 / pairs_)) pairs_ = 0;
-    pairs_ = std::min(pairs_ + 1, kMostPairs);
-    gain_ += (c.gain - gain_) / pairs_;
-    doubt_ = c.noise / std::sqrt(pairs_);
+    if (!gain_.learn(c)) cleared_ = false;
   }
 
   // ---- Decisions.
@@ -298,8 +309,7 @@ class Knee final : public Algorithm {
     low_ = {};
     slot_sum_ = {};
     lower_ = false;
-    gain_ = 0;
-    pairs_ = 0;
+    gain_.clear();
     slot_ = wanted_slot();
   }
   void resume() {
@@ -383,7 +393,6 @@ class Knee final : public Algorithm {
     base_ = here;
     collapse_ = collapse;
     blind_ = unloaded_ == 0;
-    pairs_ = 0;
     return descend_on();
   }
   bool descend_on() {
@@ -405,13 +414,16 @@ class Knee final : public Algorithm {
     if (c.gain < missed) {
       ideal_ = low.limit();
       base_ = low;
+      again_ = true;
+      gain_.clear();
       if (!descend_on()) resume();
       return say(window, LimitVerdict::lowered, "half the concurrency brought as much goodput", low, high, c);
     }
     const bool only_slower = collapse_ && c.gain > 0.6;
     if (only_slower) unloaded_ = low.w.round_trip;
     if (c.gain > 0.3) unloaded_ = std::min(std::max(unloaded_, low.w.round_trip), 1.1 * unloaded_);
-    remember(low.w);
+    // The short window of a test misses the longest calls. Without a queue the low slots are the better measure.
+    if (blind_ || c.gain < kNoQueue || low.w.round_trip < kFar * unloaded_) remember(low.w);
     if (only_slower && !troubled(low.w)) {
       limit_ = high.w.limit;
       LimitDecision d = start_climb(window, high, 2);
@@ -423,7 +435,13 @@ class Knee final : public Algorithm {
       const double knee = low.limit() * std::exp(step * std::clamp(c.gain, 0.0, 1.0)) * options_.margin;
       ideal_ = bounded(std::min(1.2 * knee, high.limit()));
     }
+    const Gain gain = gain_;
     resume();
+    if (ideal_ == before) {  // what is known of the gain is still right
+      gain_ = gain;
+      cleared_ = true;
+      again_ = false;
+    }
     return say(window, moved(before, ideal_), "half the concurrency costs goodput", low, high, c);
   }
 
@@ -483,7 +501,11 @@ class Knee final : public Algorithm {
   LimitDecision after_high(const Window& window, const Measure& high) {
     if (high.seconds < std::chrono::duration<double>(slot_).count() / 3)
       return say(window, LimitVerdict::measured, "the slot was cut short");
-    press_ = pressed(high);
+    if (const bool pressing = pressed(high); pressing != press_) {
+      press_ = pressing;
+      gain_.clear();  // what others' dips show is another gain than that of a step of one's own
+      cleared_ = false;
+    }
     usual_ = high;
     if (!press_) return after_idle(window, high);
     if (target_ > 0) return toward_target(window, high);
@@ -506,14 +528,17 @@ class Knee final : public Algorithm {
     }
     if (unloaded_ == 0) remember(high.w);
     follow_down(high.w, 0.2);
-    if (low_.empty()) return say(window, LimitVerdict::demand_bound, kNotPressed);
-    const double step = std::log(1 / options_.dip);
-    learn_gain({.gain = 1 - std::log(high.w.round_trip / low_.w.round_trip) / step,
-                .noise = std::sqrt(variance(low_.w) + variance(high.w)) / step});
-    const auto used = static_cast<double>(high.w.max_in_flight);
-    const bool queue = gain_ + doubt_ < 0.6 || waiting(high) > 1.3;
+    if (!low_.empty()) {
+      const double step = std::log(1 / options_.dip);
+      learn_gain({.gain = 1 - std::log(high.w.round_trip / low_.w.round_trip) / step,
+                  .noise = std::sqrt(variance(low_.w) + variance(high.w)) / step});
+    }
+    // Calls wait if the others' dips shorten the round trip, if it is long, or if calls time out.
+    const double used = std::min(static_cast<double>(high.w.max_in_flight), usually(high, 1));
+    const bool queue = (gain_.pairs() >= 4 && gain_.value() + gain_.doubt() < 0.6) ||
+                       waiting(high) > kLongWait + std::sqrt(variance(high.w)) || troubled_by_time(high.w);
     const double before = ideal_;
-    if (queue && pairs_ >= 8 && used < ideal_) ideal_ = bounded(std::max(used, 0.95 * ideal_));
+    if (queue && used < ideal_) ideal_ = bounded(std::max(used, kMostGivenUp * ideal_));
     return say(window, moved(whole(before), whole(ideal_), LimitVerdict::demand_bound),
                ideal_ < before ? "others load the dependency: unused places are given up" : kNotPressed);
   }
@@ -534,52 +559,70 @@ class Knee final : public Algorithm {
   // The target round trip, relative to the unloaded one. The fewer places an instance has, the longer its calls may wait. So
   // instances of one dependency, which all see the same round trip, converge to equal limits, and random arrivals keep a
   // small number of places busy.
-  double aim() const { return options_.margin * (1 + std::min(kSlack / std::sqrt(ideal_), kMostSlack)); }
+  double aim() const {
+    const double slack = std::max(kSlack / std::sqrt(ideal_), kSlackOfFew / ideal_);
+    return options_.margin * (1 + std::min(slack, kMostSlack));
+  }
+  // With few places randomness alone makes a soft knee: goodput that is bought by waiting.
+  double worth() const { return kWorth + kWorthOfFew / std::sqrt(ideal_); }
 
   LimitDecision after_pair(const Window& window, const Measure& low, const Measure& high) {
     const double step = std::log(1 / dip_);
     Comparison c = compare(low, high, step);
     c.gain = std::clamp(c.gain, -1.0, 2.0);
     learn_gain(c);
+    c.gain = gain_.value();  // what the decision reports
+    const double sure = gain_.value() - gain_.doubt();
     // A noisier comparison has less effect. A limit of few places is also coarse.
     const double noise2 = variance(low.w) + variance(high.w) + 0.02 / (ideal_ * ideal_);
-    const double share = kTrust * kTrust / (kTrust * kTrust + noise2);
+    double share = kTrust * kTrust / (kTrust * kTrust + noise2);
+    // No step brings back more than itself: the capacity has changed meanwhile, and that the low slot was slower says nothing.
+    const bool drifts = sure > 1.05;
     follow_down(low.w, share);
-    follow_up(low.w, share);
+    if (!drifts) follow_up(low.w, share);
 
     // A sharp knee between the two limits explains a part of the gain. Where calls wait, only more than that asks for a higher
     // limit, and else the round trip decides, which all instances share: otherwise those with the most calls, which see the
     // gain best, would take the places of the others.
     const double queue = waiting(high);
     const double explained = queue > aim() ? 1 - std::log(queue / std::max(1.0, queue * dip_)) / step : 0;
-    const double by_gain = (gain_ - doubt_ - std::max(kKneeGain, explained)) * step;
+    const double by_gain = (sure - std::max(worth(), explained)) * (explained > 0 ? step : kSoft);
     const double by_time = std::log(aim() / waiting(high));
     double f = by_gain > 0 ? std::max(by_gain, by_time) : by_time;
-    if (bursty_) f = (gain_ - kKneeGain) * step;  // calls of a burst wait, but more of them succeed
+    if (bursty_) f = (gain_.value() - worth()) * step;  // calls of a burst wait, but more of them succeed
     if (troubled(low.w) || troubled(high.w)) f = std::min(f, 0.0);
+
+    // One round trip is less noisy than the comparison of two. An instance with few places and few calls would come to its
+    // share only after minutes.
+    if (ideal_ < kFew && f == by_time) {
+      const double noise_of_one = variance(high.w) + 0.02 / (ideal_ * ideal_);
+      share = std::max(share, kTrustOfOne * kTrustOfOne / (kTrustOfOne * kTrustOfOne + noise_of_one));
+    }
 
     const double before = ideal_;
     if (f < 0) ideal_ = std::min(ideal_, std::max(level_, 0.9 * ideal_));
     ideal_ = bounded(ideal_ * std::exp(share * std::clamp(f, -kMostDown, kMostUp)));
+    gain_.move(std::log(ideal_ / before) / step);
     draw(high.w);
     dip_ =
         std::clamp(std::exp(-1.5 * std::sqrt(variance(low.w) + variance(high.w))), kLeastDip, options_.dip);
 
     // The whole step came back as goodput: take a bigger one. Near the knee small steps suffice: a big step of one of
     // several instances would move away from equal shares.
-    if (f > 0 && (bursty_ ? gain_ - doubt_ > 0.55 : gain_ - doubt_ > 0.8 && waiting(high) < 1.4)) {
+    if (f > 0 && (bursty_ ? sure > 0.55 : sure > 0.8 && waiting(high) < 1.4)) {
       ideal_ = bounded(before * kClimbs[static_cast<std::size_t>(std::min(rises_ + 1, 3))]);
       ++rises_;
-      pairs_ = 0;
+      gain_.clear();
     } else {
       rises_ = 0;
     }
-    c = {gain_, c.noise};
     const std::int64_t index = slot_index(window.end);
     const bool suspicious =
-        (pairs_ >= 3 && gain_ + doubt_ < 0.5 && waiting(high) > 1.5) || (pairs_ >= 4 && gain_ < 0.2);
+        (gain_.pairs() >= 3 && gain_.value() + gain_.doubt() < 0.5 && waiting(high) > 1.5) ||
+        (gain_.pairs() >= 4 && gain_.value() < 0.2);
     // Instances also test at the same time.
-    if (unloaded_ == 0 || (suspicious && index % 8 == 0) || index % quiet_slots() == 0)
+    if (unloaded_ == 0 || (((suspicious && !cleared_) || again_) && index % 8 == 0) ||
+        index % quiet_slots() == 0)
       if (start_descent(high, false))
         return say(window, LimitVerdict::probing, "half the limit is tried, to see calls without a queue",
                    low, high, c);
@@ -632,8 +675,10 @@ class Knee final : public Algorithm {
   TimePoint next_test_{};
   double dip_;
   double level_ = std::numeric_limits<double>::infinity();  // the start of a dip, if below ideal_
-  double gain_ = 0, doubt_ = 1, pairs_ = 0;
+  Gain gain_;
   int rises_ = 0;
+  bool again_ = false;    // the last test by halves found a queue
+  bool cleared_ = false;  // half the limit was tried in this state, and cost goodput
   double dither_ = 0.5;
 };
 

@@ -316,5 +316,27 @@ RC_GTEST_PROP(KneeProperty, FindsAnyCapacityFromAnyStart, ()) {
   RC_ASSERT(t.knee->settled() <= 1.5 * capacity + 3);  // + 3: a step is a large part of a small limit
 }
 
+// Half load, failures and hanging calls: wherever the limit is, nothing raises it.
+RC_GTEST_PROP(KneeProperty, NothingRaisesTheLimitAtHalfLoadOrWhileCallsFailOrHang, ()) {
+  const auto capacity = *rc::gen::inRange<std::uint32_t>(2, 800);
+  Trial t({.capacity = static_cast<double>(capacity)}, *rc::gen::inRange<std::uint32_t>(1, 1000));
+  t.steps(200);
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0:
+      t.world.demand = capacity / 2.0;
+      break;
+    case 1:
+      t.world.failing = 1;
+      break;
+    default:
+      t.world.timing_out = 1;
+  }
+  const std::uint32_t settled = t.knee->settled();
+  for (int i = 0; i < 300; ++i) {
+    t.step();
+    RC_ASSERT(t.knee->settled() <= settled);
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead::limiter
