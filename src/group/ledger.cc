@@ -227,15 +227,15 @@ void Ledger::call_back_for(const UnitRequest& request) noexcept {
     if (missing > 0) call_back_most(missing, above, request.member);
     return;
   }
-  const Owed owed = owed_in_all();
-  const std::int64_t missing = owed.units - free_ - debts();
+  const std::int64_t owed = owed_in_all();
+  const std::int64_t missing = owed - free_ - debts();
   if (missing > 0) call_back_most(missing, 0, request.member);
   if (lend_.mode != Lend::Mode::revocable) return;
   // A limiter lowers the total often and for a short time: no call is asked to stop for that.
   std::int64_t told = std::max<std::int64_t>(free_, 0);
   for (const auto& m : members_) told += m->to_stop;
   for (auto& m : members_) {
-    const std::int64_t more = std::min<std::int64_t>(m->debt - m->to_stop, owed.lacking - told);
+    const std::int64_t more = std::min<std::int64_t>(m->debt - m->to_stop, owed - told);
     if (more <= 0) continue;
     m->to_stop += static_cast<std::uint32_t>(more);
     told += more;
@@ -273,15 +273,13 @@ Ledger::UnitRequest Ledger::best_request(const Member* but) noexcept {
 }
 
 // All units that members lack of their guarantees, for their whole lines, so that they are called back at once.
-Ledger::Owed Ledger::owed_in_all() noexcept {
-  Owed sum;
+std::int64_t Ledger::owed_in_all() noexcept {
+  std::int64_t sum = 0;
   for (auto& m : members_) {
     const UnitRequest request = request_of(*m);
     if (!request.member || !request.owed) continue;
     const std::uint32_t line = m->hungry ? m->gate.hunger().line : 0;
-    const std::uint32_t wanted = std::max(request.units, line);
-    sum.units += std::min(wanted, m->guaranteed - m->allotted);
-    sum.lacking += std::min(wanted, m->guaranteed - std::min(m->guaranteed, m->allotted + m->debt));
+    sum += std::min(std::max(request.units, line), m->guaranteed - m->allotted);
   }
   return sum;
 }

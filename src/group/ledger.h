@@ -166,11 +166,7 @@ class Ledger {
   void call_back(Member& from, std::uint32_t units) noexcept BULKHEAD_REQUIRES(mutex_);
   void call_back_most(std::int64_t units, std::int64_t above, const Member* but) noexcept
       BULKHEAD_REQUIRES(mutex_);
-  // `lacking`: without what a lowered total has taken from members that use it.
-  struct Owed {
-    std::int64_t units = 0, lacking = 0;
-  };
-  Owed owed_in_all() noexcept BULKHEAD_REQUIRES(mutex_);
+  std::int64_t owed_in_all() noexcept BULKHEAD_REQUIRES(mutex_);
   void claim(Member& m, std::uint32_t units) noexcept BULKHEAD_REQUIRES(mutex_);
   bool add_lease(Member& m, std::uint32_t& id, std::uint32_t cost, std::stop_token& token);
   void await_keeps() noexcept BULKHEAD_REQUIRES(mutex_);
