@@ -15,8 +15,7 @@ export function setToken(value) {
   if (value) session[TOKEN] = value;
   else delete session[TOKEN];
 }
-// A token may come in the fragment of the address (#token=...), which is never sent to a server; it is removed from there.
-// Says whether one came.
+// A token may come in the fragment of the address (#token=...), which is not sent to a server; it is removed. Says whether one came.
 export function readToken() {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (given) {

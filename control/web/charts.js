@@ -1,5 +1,5 @@
-// A time series of one bulkhead, drawn by uPlot (third_party/uplot, which index.html loads first): lines, steps, areas or
-// stacked bars, one cursor over all charts, the values under it in the head, else the newest. Gaps stay gaps.
+// A time series of one bulkhead, drawn by uPlot, which index.html loads first: lines, steps, areas or stacked bars, one cursor over
+// all charts, the values under it in the head, else the newest. Gaps stay gaps.
 import { colour, h } from './dom.js';
 import { clock } from './format.js';
 

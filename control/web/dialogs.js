@@ -1,4 +1,4 @@
-// Every change goes through a dialog that says in numbers what it will do, asks why, and ends by itself.
+// Every change goes through a dialog that says its effect in numbers, asks for a reason, and ends by itself.
 import { $, announce, h, put } from './dom.js';
 import { autoEffect, closedEffect, drainEffect, faultEffect, openEffect, resizeEffect, resumeEffect, revertEffect, until } from './effects.js';
 import { change, curl, get, pathOf, token } from './api.js';
@@ -17,8 +17,7 @@ const PLANS = {
   revert: ['Revert', 'DELETE', 'overrides', revertEffect],
 };
 
-// `latest` gives the bulkhead as it is now, again and again: the numbers in the dialog follow the process while somebody
-// reads them.
+// `latest` gives the bulkhead as it is now: the numbers in the dialog follow the process.
 export function ask(action, name, latest, now) {
   const b = latest(), [title, method, what, effect, verb = title] = PLANS[action];
   const adds = method === 'PUT', resize = action === 'resize', danger = adds && !resize, breaker = what === 'breakers';

@@ -1,9 +1,8 @@
-// The little DOM this page needs. Text only ever goes in as text: names are user input.
+// The little DOM this page needs. Text goes in as text: names are user input.
 //
 //   put($('tiles'), h('button.tile', { onclick: open }, h('b', 'Calls'), count > 0 && h('i', count)));
 //
-// A view is made anew from its numbers every second, and `put` changes only what differs: a button keeps the focus, a bar
-// its movement, and a screen reader hears of nothing but news.
+// A view is made anew every second, and `put` changes only what differs: a button keeps the focus, a screen reader hears only news.
 
 export const $ = (id) => document.getElementById(id);
 

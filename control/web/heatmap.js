@@ -1,7 +1,6 @@
-// The utilisation heatmap: bulkheads x time. The colour of a cell is the average in flight of its bucket against max_concurrent,
-// a tick is the peak, so a spike of a second is seen in an hour. A saturated cell has a colour of its own. Rows are in the
-// order of the table, unhealthy ones first; beyond twenty they are folded. Canvas, because 200 rows of 300 cells change every second; only the rows
-// in sight are drawn. Arrow keys move a cursor, and a table out of sight tells screen readers the same.
+// The utilisation heatmap: bulkheads x time. The colour of a cell is the average in flight against max_concurrent, a tick the
+// peak; a saturated cell has its own colour. Rows are in the order of the table. A canvas, because 200 rows of 300 cells change every
+// second; only rows in sight are drawn. A hidden table tells screen readers the same.
 import { $, announce, colour, grid, h, place, put } from './dom.js';
 import { clock, count, duration, latency, percent, short, words } from './format.js';
 import { usage } from './wire.js';

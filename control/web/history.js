@@ -4,10 +4,9 @@
 //   history.load(document); history.push(view);
 //   history.each('checkout', now, 300, (i, bucket) => ...);   // oldest first
 //
-// Buckets are numbered by absolute time (floor(time / step)) and live in rings, so that a frame is one write and a
-// gap in the stream stays a gap. A bucket: {at, in_flight, max_concurrent} at its fullest, mean: in flight on average, the most that waited, the sum of the rejected,
-// whether the breaker was open at all; and from a frame or from the history of one bulkhead alone also configured, rate,
-// failed_rate, wait and service (p50, p90, p99) and reasons.
+// Buckets are numbered by absolute time (floor(time / step)) in rings: a frame is one write, a gap stays a gap. A bucket: {at,
+// in_flight, max_concurrent} at its fullest, the mean in flight, the most that waited, the sum of the rejected, whether the breaker
+// was open; from a frame or the history of one bulkhead also configured, rate, failed_rate, wait, service and reasons.
 import { usage } from './wire.js';
 
 const BRIDGE = 4; // seconds
@@ -50,7 +49,7 @@ export function makeHistory(step, size = 300) {
   function push(view) {
     const at = bucketOf(view.time - SECOND), before = last?.seq < view.seq ? last : null; // null: another process
     const elapsed = before ? Math.min(5, view.time - before.time) : 1;
-    // A late frame leaves no gap: seconds between two frames of one process get the values of the later one.
+    // A late frame leaves no gap: seconds before it get its values.
     const from = before && elapsed <= BRIDGE ? bucketOf(before.time - SECOND) + 1 : at;
     last = { ...view, rejected: {} };
     for (const b of view.bulkheads) {

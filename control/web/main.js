@@ -213,7 +213,7 @@ function connection(next) {
   tick();
 }
 
-// A token that is not accepted must not hide what may be read without one: try without one, and ask only if that fails too.
+// A token that is not accepted must not hide what may be read without one: try that before asking.
 async function withoutToken(why) {
   if (!token()) return signIn(page.rejectedToken || why);
   setToken('');
@@ -257,7 +257,7 @@ function openDetail(name, time = null) {
   render();
 }
 
-// The browser handles the popover: it opens at a click, closes at the next one or at Escape, and restores the focus.
+// The browser opens and closes the popover, also at Escape, and restores the focus.
 const menu = $('menu');
 function fillMenu(name, button) {
   const off = !page.session.writable, b = named(name);

@@ -3,8 +3,8 @@
 //   const stream = makeStream((signal) => request('stream', { signal }), () => request('snapshot'), onFrame, onState);
 //   stream.start();
 //
-// States it reports: connecting, live, polling (the server has too many readers), waiting (with the time of the next
-// try), unauthorised (until wake()). It never gives up: 1, 2, 4, 8, 15 s between tries, 15 from then on.
+// States: connecting, live, polling (too many readers), waiting (with the time of the next try), unauthorised (until wake()).
+// It tries again after 1, 2, 4, 8, and then every 15 s.
 
 const SILENCE_MS = 12_000; // frames arrive every second; a connection without any is dead
 const POLL_MS = 5_000;
@@ -50,7 +50,7 @@ export function makeStream(open, poll, onFrame, onState) {
     abort?.abort();
     wakeUp();
   }
-  // A hidden tab has no connection: browsers allow six per server for all tabs together.
+  // A hidden tab has no connection: browsers allow six per server.
   function stop() {
     running = false;
     wake();

@@ -1,5 +1,4 @@
-// What follows from the numbers of a snapshot (docs/formats/stream.md). The views use the names of the wire, and rely on what
-// its schema promises. toView() is pure.
+// What follows from the numbers of a snapshot (docs/formats/stream.md). Views use the names of the wire. toView() is pure.
 
 const TENANTS = 20;
 
@@ -35,8 +34,8 @@ function health(b) {
   return touched || tight ? 'warn' : 'ok';
 }
 
-// For the strip of tiles. Percentiles are never averaged: the worst one is shown, with its owner. A call of a nested bulkhead
-// has arrived at another one already; it is rejected at most once on its way, so rejections of all are added up.
+// For the tiles. Percentiles are never averaged: the worst is shown, with its owner. A call of a nested bulkhead has arrived at
+// another one already, and is rejected at most once: rejections of all are added up.
 export function totals(bulkheads) {
   const sum = (of, all = bulkheads) => all.reduce((n, b) => n + of(b), 0);
   const critical = bulkheads.filter((b) => b.criticality === 'critical').sort((a, b) => b.share - a.share);
