@@ -278,8 +278,7 @@ Best best_fixed(const WorldRow& row, std::uint32_t seed) {
        {0.2, 0.34, 0.5, 0.67, 0.8, 1.0, 1.1, 1.25, 1.33, 1.5, 1.67, 2.0, 2.33, 2.5, 3.0, 4.0, 8.0, 20.0}) {
     const auto limit = std::max(s.instances, static_cast<std::uint32_t>(std::lround(factor * s.capacity)));
     if (limit == last || limit > 4 * s.ceiling) continue;
-    if (row.group == kCompany && (factor < 0.67 || factor > 2.5))
-      continue;  // fifty-six rows, where the best is near 1
+    if (s.instances > 1 && (factor < 0.67 || factor > 2.5)) continue;  // many rows, and the best is near 1
     last = limit;
     const Run run = simulate(s, {.fixed = limit}, seed);
     const bool in_time = row.most_round_trip == 0 ||
