@@ -66,8 +66,9 @@ std::string replaced(std::string_view text, std::string_view place, std::string_
 
 std::string html_report(const Subject& subject, const std::vector<Case>& cases, const std::string& text,
                         const SweepResult* sweep) {
-  std::string data = fmt::format("{{\"file\":{},\"load\":{},\"seed\":{},\"text\":{},\"cases\":[",
-                                 in_script(subject.file), in_script(subject.load), subject.seed, in_script(text));
+  std::string data =
+      fmt::format("{{\"file\":{},\"load\":{},\"seed\":{},\"text\":{},\"cases\":[", in_script(subject.file),
+                  in_script(subject.load), subject.seed, in_script(text));
   for (std::size_t c = 0; c < cases.size(); ++c) {
     data += fmt::format("{}{{\"label\":{},\"interval\":{:.6g},\"rows\":[", c == 0 ? "" : ",",
                         in_script(cases[c].label), cases[c].prediction.interval);
