@@ -321,7 +321,9 @@ class FleetEngine {
       if (!news.empty() && report_) teller_.add(report_, news);
     }
     if (!problem.empty()) throw std::runtime_error(problem);
-    all_is_well();
+    // A list alone proves little: a store without memory still gives the one that it has kept.
+    if (std::ranges::any_of(asked, [](const Asked& a) { return a.op != shared::StoreOp::list; }))
+      all_is_well();
   }
 
   const Fleet::Report report_;
