@@ -1,4 +1,4 @@
-// One row per bulkhead. Rows keep their place while the pointer or the focus is in the table: nobody drains the wrong one.
+// One row per bulkhead. Rows keep their place while the pointer or the focus is in the table, so a click cannot hit the wrong one.
 import { $, h, put, setAttr, svg, track } from './dom.js';
 import { clock, count, dots, duration, latency, percent, plural, rate, words } from './format.js';
 import { describeOverride } from './effects.js';
