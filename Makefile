@@ -4,7 +4,8 @@
 
 JOBS ?= $(shell nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
-export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+# Most tests wait most of their time.
+export CTEST_PARALLEL_LEVEL ?= $(shell echo $$((2 * $(JOBS))))
 
 # $(call build,<preset>,<packages.txt sections>[,<cmake --build arguments>])
 build = @scripts/setup $2 && cmake --preset $1 >/dev/null && cmake --build --preset $1 $3
