@@ -312,18 +312,22 @@ class FleetEngine {
     if (!lists)  // making a list of many members takes longer than what calls wait for
       round_trip_ = round_trip_ == 0 ? took : round_trip_ + 0.1 * (took - round_trip_);
     std::string problem;
+    bool proved = false;
     for (std::size_t i = 0; i < asked.size(); ++i) {
-      if (!answers[i].ok) problem = "the store answered: " + answers[i].problem;
       const shared::StoreReply* const reply = answers[i].ok ? &answers[i].reply : nullptr;
-      if (asked[i].op == shared::StoreOp::list) asked[i].limit->on_list(reply);
-      if (asked[i].op == shared::StoreOp::leave || asked[i].op == shared::StoreOp::list) continue;
+      if (asked[i].op == shared::StoreOp::list) {
+        asked[i].limit->on_list(reply);
+        continue;
+      }
+      proved = true;
+      if (!reply) problem = "the store answered: " + answers[i].problem;
+      if (asked[i].op == shared::StoreOp::leave) continue;
       const std::string news = asked[i].limit->on_reply(asked[i].seq, reply, round_trip_);
       if (!news.empty() && report_) teller_.add(report_, news);
     }
     if (!problem.empty()) throw std::runtime_error(problem);
-    // A list alone proves little: a store without memory still gives the one that it has kept.
-    if (std::ranges::any_of(asked, [](const Asked& a) { return a.op != shared::StoreOp::list; }))
-      all_is_well();
+    // A list is for people: a store without memory still gives the one that it has kept, and an error is known from other requests.
+    if (proved) all_is_well();
   }
 
   const Fleet::Report report_;
