@@ -118,7 +118,7 @@ std::unique_ptr<Algorithm> make_algorithm(const LimiterOptions& o, std::uint32_t
 //   L3 epoch changes with every limit, and a window counts only calls of epoch >= oldest (for algorithms that compare
 //      limits: the epoch of the current limit).
 struct AdaptiveLimiter::State {
-  State(std::optional<GateLimit> gate, Adaptable* group, const LimiterOptions& o)
+  State(const std::optional<GateLimit>& gate, Adaptable* group, const LimiterOptions& o)
       : own(gate),
         target(own ? *own : *group),
         options(o),
